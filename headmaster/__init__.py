@@ -1,0 +1,1 @@
+"""Grade nbgrader notebooks in two processes: fast, fair, and out of the student's reach."""
