@@ -41,7 +41,8 @@ class Matrix:
     def __matmul__(self, other: Matrix) -> Matrix:
         """The product: (rows, k) @ (k, cols) -> (rows, cols)."""
         if self.cols != other.rows:
-X        columns = other.transpose()._data
+            raise ValueError(f"{_size(self)} @ {_size(other)}: the inner sizes differ")
+        columns = other.transpose()._data
         return Matrix([[_dot(row, column) for column in columns] for row in self._data])
 
     def __add__(self, other: Matrix) -> Matrix:
