@@ -1,0 +1,20 @@
+"""The Sphinx extension of this book: maths, figures and cells at build time, lean pages after it.
+
+One room per concern: `maths` (KaTeX without Node), `elements`, `notebooks` (what a page's cells are, for the
+browser), `widgets` (interactive figures),
+`pages` (what goes into a page's head), `repairs` (the theme's gaps in accessibility), `lean`
+(one small stylesheet, no unused scripts), `site` (the files around the pages).
+"""
+
+from __future__ import annotations
+
+from sphinx.application import Sphinx
+
+from . import elements, lean, maths, notebooks, pages, repairs, site, widgets
+
+
+def setup(app: Sphinx) -> dict:
+    """Register everything with Sphinx."""
+    for room in (elements, maths, notebooks, widgets, pages, repairs, lean, site):
+        room.setup(app)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

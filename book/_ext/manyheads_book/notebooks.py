@@ -1,0 +1,107 @@
+"""What the browser needs to know about a page's cells, written to one small file per page.
+
+The file is fetched at the first click on Run, never before. It also holds the cells that the page
+doesn't show (tag `remove-cell`), because those above have to run first there as in a kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from myst_nb.core.read import is_myst_markdown_notebook, read_myst_markdown_notebook
+from myst_parser.config.main import MdParserConfig
+from sphinx.application import Sphinx
+
+LIVE = "_static/live"
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode | None:
+    """The notebook in a MyST or Jupyter file; None for a page of plain text."""
+    if path.suffix == ".ipynb":
+        return nbformat.read(path, as_version=4)
+    text = path.read_text("utf8")
+    if not is_myst_markdown_notebook(text):
+        return None
+    return read_myst_markdown_notebook(text, MdParserConfig())
+
+
+def live_name(docname: str) -> str:
+    """The file name of a page's cells inside `_static/live`."""
+    return docname.replace("/", "--") + ".json"
+
+
+def _cell_kind(cell: nbformat.NotebookNode) -> str:
+    """What a cell is to a student: something to write, a check, or given."""
+    grading = cell.metadata.get("nbgrader", {})
+    if grading.get("solution"):
+        return "answer" if cell.cell_type == "markdown" else "solution"
+    return "check" if grading.get("grade") else "given"
+
+
+def describe(notebook: nbformat.NotebookNode) -> dict:
+    """The code cells of a page in document order, and what a student's Python may import."""
+    limits = notebook.metadata.get("headmaster", {})
+    cells = []
+    for index, cell in enumerate(notebook.cells):
+        kind = _cell_kind(cell)
+        if cell.cell_type != "code" and kind != "answer":
+            continue
+        grading = cell.metadata.get("nbgrader", {})
+        cells.append(
+            {
+                "index": index,
+                "kind": kind,
+                "type": cell.cell_type,
+                "id": grading.get("grade_id") or cell.get("id", ""),
+                "points": grading.get("points", 0),
+                "source": cell.source,
+            }
+        )
+    return {
+        "exercise": any(cell["kind"] != "given" for cell in cells),
+        "hide": list(limits.get("hide", [])),
+        "show": list(limits.get("show", [])),
+        "cells": cells,
+    }
+
+
+def remember_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Give each cell's element its number in the notebook, and keep the sources for later."""
+    notebook = read_notebook(Path(app.env.doc2path(app.env.docname)))
+    described = describe(notebook) if notebook else None
+    page_cells(app)[app.env.docname] = described
+    if not described:
+        return
+    kinds = {cell["index"]: cell["kind"] for cell in described["cells"]}
+    for container in doctree.findall(nodes.container):
+        if container.get("nb_element") == "cell_code":
+            index = container["cell_index"]
+            container["classes"] += [f"cell-{index}", f"cell-kind-{kinds[index]}"]
+
+
+def page_cells(app: Sphinx) -> dict[str, dict | None]:
+    """The described cells of all pages, kept in Sphinx's environment between builds."""
+    if not hasattr(app.env, "book_cells"):
+        app.env.book_cells = {}
+    return app.env.book_cells
+
+
+def write_cells(app: Sphinx, error: Exception | None) -> None:
+    """Write the file of each page that has cells."""
+    if error or app.builder.format != "html":
+        return
+    folder = Path(app.outdir) / LIVE
+    folder.mkdir(parents=True, exist_ok=True)
+    for docname, described in page_cells(app).items():
+        if described and described["cells"] and docname in app.env.found_docs:
+            text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+            (folder / live_name(docname)).write_text(text, "utf8")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect to Sphinx's events."""
+    app.connect("doctree-read", remember_cells)
+    app.connect("build-finished", write_cells)
