@@ -108,7 +108,8 @@ def partial_softmax(
     if mask is not None:
         scores = np.where(check_mask(mask, scores.shape), scores, -np.inf)
     m = scores.max(axis=-1)  # (…, n, t) -> (…, n)
-    powers = np.exp(scores - _finite(m)[..., None])  # (…, n, t)
+    scores -= _finite(m)[..., None]
+    powers = np.exp(scores, out=scores)  # (…, n, t)
     return m, powers.sum(axis=-1), powers @ V
 
 
@@ -304,10 +305,13 @@ def _attend_shifted(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
     queries = np.concatenate([queries, -bound], axis=1)  # (n, d_k + 1)
     keys, values = _with_ones(K), _with_ones(V)  # (m, d_k + 1), (m, d_v + 1)
     mix = np.zeros((len(Q), values.shape[1]), dtype=np.result_type(Q, K, V))
+    buffer = np.empty((SHIFTED_ROWS, SHIFTED_TILE), dtype=np.result_type(Q, K))
     for j in range(0, len(K), SHIFTED_TILE):
         tile = np.ascontiguousarray(keys[j : j + SHIFTED_TILE].T)  # (d_k + 1, t)
         for i in range(0, len(Q), SHIFTED_ROWS):
-            powers = queries[i : i + SHIFTED_ROWS] @ tile  # (r, t), the scores less the bound
+            rows = queries[i : i + SHIFTED_ROWS]  # (r, d_k + 1)
+            powers = buffer[: len(rows), : tile.shape[1]]  # (r, t)
+            np.matmul(rows, tile, out=powers)  # the scores less the bound
             np.exp(powers, out=powers)
             mix[i : i + SHIFTED_ROWS] += powers @ values[j : j + SHIFTED_TILE]  # (r, d_v + 1)
     output, total = mix[:, :-1], mix[:, -1]  # (n, d_v), (n,)

@@ -122,8 +122,10 @@ def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     """
     x = as_float(x)
     # Subtracting a constant from a row changes no weight; with its own maximum no row overflows.
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
+    shifted = x - x.max(axis=axis, keepdims=True)
+    powers = np.exp(shifted, out=shifted)  # in place: the scores of a long text are gigabytes
+    powers /= powers.sum(axis=axis, keepdims=True)
+    return powers
 
 
 def linear(x: np.ndarray, W: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:

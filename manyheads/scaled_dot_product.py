@@ -29,7 +29,8 @@ def attention_scores(Q: np.ndarray, K: np.ndarray) -> np.ndarray:
     check_shapes(Q, K)
     d_k = Q.shape[-1]
     # math.sqrt gives a Python float: float32 stays float32 (np.sqrt(d_k) would lift it to float64).
-    return Q @ K.swapaxes(-1, -2) / math.sqrt(d_k)  # (…, n, d_k) @ (…, d_k, m) -> (…, n, m)
+    Q = Q / math.sqrt(d_k)  # (…, n, d_k): n·d_k divisions, where the scores would take n·m
+    return Q @ K.swapaxes(-1, -2)  # (…, n, d_k) @ (…, d_k, m) -> (…, n, m)
 
 
 def causal_mask(n: int, m: int | None = None) -> np.ndarray:
@@ -111,9 +112,11 @@ def masked_softmax(scores: np.ndarray, mask: np.ndarray | None = None) -> np.nda
     hidden = np.where(mask, scores, -np.inf)  # exp(-inf) = 0
     top = hidden.max(axis=-1, keepdims=True)  # (…, n, 1), over the visible keys only
     top[np.isneginf(top)] = 0  # nothing visible: -inf minus -inf would be NaN
-    powers = np.exp(hidden - top)
+    hidden -= top
+    powers = np.exp(hidden, out=hidden)  # (…, n, m)
     total = powers.sum(axis=-1, keepdims=True)  # (…, n, 1), at least 1 or, nothing visible, 0
-    return powers / np.maximum(total, 1)
+    powers /= np.maximum(total, 1)
+    return powers
 
 
 def check_shapes(Q: np.ndarray, K: np.ndarray, V: np.ndarray | None = None) -> None:

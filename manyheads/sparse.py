@@ -86,12 +86,15 @@ def local_attention(
     if K.shape[-2] != n:
         raise ValueError(f"Q {Q.shape} and K {K.shape}: a window needs as many keys as queries")
     output = _zeros(Q, K, V)  # (…, n, d_v)
-    size = max(window, BLOCK)
+    window = min(window, n)  # nothing is farther
+    size = min(max(window, BLOCK), n)
+    # What a block of queries sees of itself and its surroundings is the same for every block.
+    band = _near(np.arange(size), np.arange(-window, size + window), window, causal)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         near = slice(max(start - window, 0), rows.stop if causal else min(rows.stop + window, n))
-        queries, keys = np.arange(rows.start, rows.stop), np.arange(near.start, near.stop)
-        mask = _near(queries, keys, window, causal)  # (size, size + 2 window)
+        first = near.start - start + window  # the column of band that is the key near.start
+        mask = band[: rows.stop - start, first : first + near.stop - near.start]
         output[..., rows, :], _ = attention(Q[..., rows, :], K[..., near, :], V[..., near, :], mask)
     return output
 
