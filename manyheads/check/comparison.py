@@ -31,8 +31,9 @@ def judge(example: Example, expected: Outcome, got: Outcome) -> Difference | Non
         return _judge_error(example, got)
     if got.error:
         return _unexpected_error(got)
-    if got.changed:
-        names = ", ".join(got.changed)
+    changed = [name for name in got.changed if name not in expected.changed]
+    if changed:
+        names = ", ".join(changed)
         return Difference("inputs changed", f"your function changed its input {names}")
     rtol, atol = tolerance(example)
     difference = compare(expected.value, got.value, rtol, atol)
@@ -57,7 +58,7 @@ def judge(example: Example, expected: Outcome, got: Outcome) -> Difference | Non
 
 def same(example: Example, one: Outcome, other: Outcome) -> bool:
     """Whether two outcomes are alike: does the student's agree with a misconception's?"""
-    if one.error or other.error:
+    if one.error or other.error or example.raises:
         return one.error == other.error
     if one.changed != other.changed:
         return False
@@ -100,7 +101,10 @@ def compare(
         return _compare_texts(expected, got)
     if expected is None:
         return None if got is None else Difference("type", f"expected None, got {_kind(got)}")
-    return _compare_numbers(np.asarray(expected), got, rtol, atol, nan_is_right)
+    wanted = numbers(expected)
+    if wanted is None:  # nothing to compare with: only a misconception's result is ever like that
+        return Difference("type", f"expected {_kind(expected)}, got {_kind(got)}")
+    return _compare_numbers(wanted, got, rtol, atol, nan_is_right)
 
 
 def numbers(value: Any) -> np.ndarray | None:

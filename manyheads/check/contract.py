@@ -7,7 +7,7 @@ specs into `visible/NN_topic.json` by `make release`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -58,10 +58,29 @@ def load(exercise: str) -> dict[str, Function]:
     return {name: _function(name, exercise, entry) for name, entry in data.items()}
 
 
-def dump(functions_: Iterator[Function] | list[Function]) -> str:
-    """The text of an exercise's compiled file."""
-    data = {f.name: _encode_function(f) for f in functions_}
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+def dump(functions_: Iterable[Function]) -> str:
+    """The text of an exercise's compiled file: a line for each example, so that diffs can be read."""
+    entries = [f"{_line(f.name)}: {{\n{_entry(f)}\n}}" for f in functions_]
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def _entry(function: Function) -> str:
+    ideas = ",\n".join(
+        f"  {_line(idea)}: [\n" + ",\n".join(_line(_encode_witness(w)) for w in witnesses) + "\n  ]"
+        for idea, witnesses in function.ideas.items()
+    )
+    return (
+        f' "sentences": {_lines(function.sentences)},\n "uses": {_line(list(function.uses))},\n'
+        f' "misconceptions": {_lines(function.misconceptions)},\n "ideas": {{\n{ideas}\n }}'
+    )
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(texts: dict[str, str]) -> str:
+    return "{\n" + ",\n".join(f"  {_line(key)}: {_line(text)}" for key, text in texts.items()) + "\n }"
 
 
 def _function(name: str, exercise: str, entry: dict[str, Any]) -> Function:
@@ -81,23 +100,24 @@ def _function(name: str, exercise: str, entry: dict[str, Any]) -> Function:
     )
 
 
-def _encode_function(function: Function) -> dict[str, Any]:
+def _encode_witness(witness: Witness) -> dict[str, Any]:
+    example = witness.example
     return {
-        "sentences": function.sentences,
-        "uses": list(function.uses),
-        "misconceptions": function.misconceptions,
-        "ideas": {
-            idea: [
-                {
-                    "example": _set_fields(witness.example),
-                    "expected": _set_fields(witness.expected),
-                    "wrong": {key: _set_fields(value) for key, value in witness.wrong.items()},
-                }
-                for witness in witnesses
-            ]
-            for idea, witnesses in function.ideas.items()
-        },
+        "example": _set_fields(example),
+        "expected": _encode_outcome(example, witness.expected),
+        "wrong": {key: _encode_outcome(example, value) for key, value in witness.wrong.items()},
     }
+
+
+def _encode_outcome(example: Example, outcome: Outcome) -> dict[str, Any]:
+    """What tells outcomes apart; a second result only where it is another one."""
+    data = _set_fields(outcome)
+    data.pop("message", None)
+    if example.raises:  # it matters that something was returned, not what
+        data.pop("value", None)
+    if example.raises or data.get("again") == data.get("value"):
+        data.pop("again", None)
+    return data
 
 
 def _set_fields(item: Example | Outcome) -> dict[str, Any]:
@@ -136,7 +156,9 @@ def _encode(value: Any) -> Any:
         return {"dict": {key: _encode(item) for key, item in value.items()}}
     if isinstance(value, float):
         return float(f"{value:.12g}")
-    return value
+    if value is None or isinstance(value, str | int):
+        return value
+    return f"<{type(value).__name__}>"  # a misconception's odd result: like nothing else
 
 
 def _rounded(array: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import random
+import re
 import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ class Example:
     """One use of a function: `code` with `inputs`, told for the contract sentence `sentence`.
 
     `code` is one expression, or statements whose last line is one; besides the inputs it may use
-    the exercise's functions, `np`, `math` and `random`.
+    the exercise's functions, `np`, `math`, `random` and `re`.
 
     raises: the exception that the contract demands, by name ("ValueError").
     expect: the right value, where it isn't what the reference returns (statistics of random draws).
@@ -92,7 +93,7 @@ def run(example: Example, functions: Mapping[str, Any]) -> Outcome:
 
 def _evaluate(code: str, names: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     statements, last = _compiled(code)
-    space = {"np": np, "math": math, "random": random, **names, **inputs}
+    space = {"np": np, "math": math, "random": random, "re": re, **names, **inputs}
     exec(statements, space)
     return eval(last, space)
 
