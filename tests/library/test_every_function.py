@@ -187,6 +187,6 @@ def rounded(a: np.ndarray) -> np.ndarray:
 
 def example(case: Case, batch: tuple[int, ...] = ()) -> Arguments:
     """Arguments of fixed sizes, none of them 1."""
-    fixed = Sizes(n=5, m=4, d_k=2, d_v=7, h=3, spare=6)
+    fixed = Sizes(n=5, m=4, d_k=6, d_v=7, h=3, spare=2)
     items = draw_items(case, np.random.default_rng(0), fixed, int(np.prod(batch)))
     return stack(case, items, batch)
