@@ -245,9 +245,9 @@ def routed_multi_head_attention(
     """
     x = as_float(x)
     check_square(x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o)
+    if np.shape(W_r) != (x.shape[-1], num_heads):
+        raise ValueError(f"W_r {np.shape(W_r)} doesn't fit x {x.shape} and {num_heads} heads")
     gates = route_heads(x, W_r, top_k)  # (…, n, d) -> (…, n, h)
-    if gates.shape[-1] != num_heads:
-        raise ValueError(f"W_r {np.shape(W_r)} doesn't fit {num_heads} heads")
     heads, _ = attend_in_heads(linear(x, W_q), linear(x, W_k), linear(x, W_v), num_heads)
     gated = heads * gates.swapaxes(-1, -2)[..., None]  # (…, h, n, d_k) · (…, h, n, 1)
     return linear(merge_heads(gated), W_o)  # (…, h, n, d_k) -> (…, n, d)
