@@ -1,9 +1,9 @@
-"""The Sphinx extension of this book: maths, figures and cells at build time, lean pages after it.
+"""The Sphinx extension of this book: what pages are made of, and what makes them light.
 
-One room per concern: `maths` (KaTeX without Node), `elements`, `notebooks` (what a page's cells are, for the
-browser), `widgets` (interactive figures),
-`pages` (what goes into a page's head), `repairs` (the theme's gaps in accessibility), `lean`
-(one small stylesheet, no unused scripts), `site` (the files around the pages).
+One room per concern: `maths` (KaTeX without Node), `elements` (HTML that folds by itself),
+`notebooks` (what a page's cells are, for the browser), `widgets` (interactive figures), `pages`
+(head, menu and the last touch), `repairs` (gaps in accessibility), `lean` (one small stylesheet),
+`library` and `site` (the files around the pages).
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ def _html(translator: HTML5Translator, tex: str, display: bool, node: nodes.Elem
 
 def visit_inline(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula that stands in a line of text."""
-    translator.body.append(f'<span class="math">{_html(translator, node.astext(), False, node)}</span>')
+    translator.body.append(
+        f'<span class="math">{_html(translator, node.astext(), False, node)}</span>'
+    )
     raise nodes.SkipNode
 
 

@@ -6,6 +6,7 @@ doesn't show (tag `remove-cell`), because those above have to run first there as
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from myst_nb.core.read import is_myst_markdown_notebook, read_myst_markdown_note
 from myst_parser.config.main import MdParserConfig
 from sphinx.application import Sphinx
 
+from .library import large_files, library_zip
+from .paths import LIBRARY
+
+VISIBLE = LIBRARY / "check/visible"
 LIVE = "_static/live"
 
 
@@ -89,15 +94,27 @@ def page_cells(app: Sphinx) -> dict[str, dict | None]:
     return app.env.book_cells
 
 
+def _contract(docname: str) -> dict[str, dict[str, str]]:
+    """The sentences of an exercise's contract, by function: what its progress counts."""
+    path = VISIBLE / f"{docname.split('/')[-2]}.json"
+    if not docname.startswith("exercises/") or not path.is_file():
+        return {}
+    functions = json.loads(path.read_text("utf8"))
+    return {name: function["sentences"] for name, function in functions.items()}
+
+
 def write_cells(app: Sphinx, error: Exception | None) -> None:
     """Write the file of each page that has cells."""
     if error or app.builder.format != "html":
         return
     folder = Path(app.outdir) / LIVE
     folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(library_zip()).hexdigest()[:10]
+    shared = {"library": f"manyheads.zip?v={digest}", "assets": large_files()}
     for docname, described in page_cells(app).items():
         if described and described["cells"] and docname in app.env.found_docs:
-            text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+            whole = {**described, **shared, "contract": _contract(docname)}
+            text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
             (folder / live_name(docname)).write_text(text, "utf8")
 
 

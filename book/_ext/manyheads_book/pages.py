@@ -1,11 +1,10 @@
-"""What goes into each page: descriptions, links to take it along, and the last touch on its HTML."""
+"""What goes into each page: its description, its menu, and the last touch on its HTML."""
 
 from __future__ import annotations
 
 import html
 import os
 import re
-from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -19,7 +18,7 @@ DESCRIPTION_LENGTH = 155  # what search engines show of it
 
 
 def settle_addresses(app: Sphinx, config: object) -> None:
-    """Let the place that publishes the book say its addresses; nothing in the files depends on it."""
+    """Let the place that publishes the book say its addresses."""
     base = os.environ.get("BOOK_BASE_URL")
     if base:
         config.html_baseurl = base.rstrip("/") + "/"
@@ -63,7 +62,9 @@ def _actions(app: Sphinx, pagename: str, context: dict) -> list[dict]:
 
 def _meta(app: Sphinx, pagename: str, context: dict, doctree: nodes.document) -> str:
     """The meta elements of a page: its description and what a shared link shows."""
-    description = html.escape((context.get("meta") or {}).get("description", "") or _description(doctree))
+    description = html.escape(
+        (context.get("meta") or {}).get("description", "") or _description(doctree)
+    )
     title = html.escape(re.sub(r"<[^>]+>", "", context.get("title", "")))
     entries = {"property": {"og:type": "article", "og:title": title, "og:site_name": "Many Heads"}}
     entries["name"] = {"theme-color": "#20566b", "twitter:card": "summary_large_image"}

@@ -1,4 +1,5 @@
 """Interactive figures (filled in below)."""
 
+
 def setup(app):
     pass

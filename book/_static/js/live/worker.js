@@ -1,0 +1,107 @@
+/* Python for one page, in a worker of its own: a loop that never ends stops nothing but itself, and
+   Stop simply ends the worker. Everything comes from the book's own site. */
+"use strict";
+
+let python = null;
+let runCell = null;
+let site = null; // the address of _static/
+let library = ""; // the library's file name, with its version
+const LIBRARY_FOLDER = "/book";
+const say = (text) => postMessage({ type: "progress", text });
+
+async function fetchBytes(url, onProgress) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url} could not be loaded (${response.status})`);
+  if (!onProgress) return response.arrayBuffer();
+  const reader = response.body.getReader();
+  const parts = [];
+  let length = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    parts.push(value);
+    length += value.length;
+    onProgress(length);
+  }
+  return new Blob(parts).arrayBuffer();
+}
+
+async function boot(message) {
+  site = message.site;
+  library = message.library;
+  const home = site + "pyodide/";
+  importScripts(home + "pyodide.js");
+  say("Starting Python …");
+  const [ready, source, zipped] = await Promise.all([
+    loadPyodide({ indexURL: home, packages: ["numpy"] }),
+    fetch(`${site}js/live/boot.py?v=${message.version}`).then((answer) => answer.text()),
+    fetchBytes(site + "live/" + library),
+  ]);
+  python = ready;
+  python.unpackArchive(zipped, "zip", { extractDir: LIBRARY_FOLDER });
+  python.runPython(`import sys; sys.path.insert(0, "${LIBRARY_FOLDER}")`);
+  python.FS.writeFile("/home/pyodide/boot.py", source);
+  const module = python.pyimport("boot");
+  module.prepare(message.hide, message.show);
+  runCell = module.run_cell;
+}
+
+/* Matplotlib is 10 MB: it comes with the first cell that draws, not with Python. */
+const DRAWS = /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*\w|from\s+manyheads\.show\s+import/m;
+
+async function needMatplotlib() {
+  say("Loading Matplotlib (10 MB, once) …");
+  await python.loadPackage(["matplotlib"], { messageCallback: () => {} });
+}
+
+async function needAsset(path, size) {
+  const name = path.slice(LIBRARY_FOLDER.length + 1);
+  const told = (bytes) => say(`Loading the model: ${(bytes / 1e6).toFixed(1)} of ${(size / 1e6).toFixed(1)} MB …`);
+  const data = await fetchBytes(site + "live/" + name, told);
+  python.FS.writeFile(path, new Uint8Array(data));
+}
+
+function runOnce(message) {
+  const outputs = [];
+  const emit = (proxy) => {
+    const output = proxy.toJs({ dict_converter: Object.fromEntries });
+    outputs.push(output);
+    postMessage({ type: "output", id: message.id, output });
+  };
+  const result = runCell(message.source, message.number, emit);
+  const error = result ? result.toJs({ dict_converter: Object.fromEntries }) : null;
+  result?.destroy?.();
+  return error;
+}
+
+async function run(message) {
+  if (DRAWS.test(message.source) && !python.loadedPackages.matplotlib) await needMatplotlib();
+  say("Running …");
+  let error = runOnce(message);
+  if (error?.missing === "matplotlib" && !python.loadedPackages.matplotlib) {
+    await needMatplotlib();
+    postMessage({ type: "again", id: message.id });
+    error = runOnce(message);
+  }
+  if (error?.missing?.startsWith(LIBRARY_FOLDER + "/") && message.assets) {
+    const size = message.assets[error.missing.slice(LIBRARY_FOLDER.length + 1)];
+    if (size && !message.allowed) {
+      postMessage({ type: "done", id: message.id, asks: { path: error.missing, size } });
+      return;
+    }
+    if (size) {
+      await needAsset(error.missing, size);
+      postMessage({ type: "again", id: message.id });
+      error = runOnce(message);
+    }
+  }
+  postMessage({ type: "done", id: message.id, error: error?.text ?? null, errorName: error?.name ?? null });
+}
+
+let queue = Promise.resolve();
+onmessage = ({ data }) => {
+  const work = data.type === "boot" ? boot : run;
+  queue = queue.then(() => work(data)).catch((error) => {
+    postMessage({ type: data.type === "boot" ? "failed" : "done", id: data.id, error: String(error?.message || error) });
+  });
+};
