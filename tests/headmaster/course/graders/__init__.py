@@ -1,0 +1,1 @@
+"""What the hidden tests of the tiny course check."""
