@@ -37,6 +37,12 @@ class Gauge:
             else:
                 os.kill(self.pid, number)
 
+    def close(self) -> None:
+        """Close the pidfd."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
     def reset_peak(self) -> int | None:
         """Begin a measurement of S's resident memory; returns what it holds now, in bytes.
 

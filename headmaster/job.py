@@ -39,7 +39,9 @@ class Limits:
     processes: int = 64  # threads of S (it can start no process at all under seccomp)
     open_files: int = 256
     file_bytes: int = 64 * MIB  # size of one file in the scratch folder
-    restarts: int = 3  # replays without a cell that killed S
+    disk_bytes: int = 256 * MIB  # all of the scratch folder
+    restarts: int = 12  # replays without a cell that killed S
+    total_seconds: float = 600.0  # clock time of the job, replays included; then no more replays
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import os
 import platform
@@ -52,10 +53,6 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x8000000, 0x20
 CLONE_THREAD = 0x10000
 
 FIRST_UID, UIDS = 61184, 4335  # systemd's range for users that live for one service
-
-
-class SandboxError(Exception):
-    """A layer that should hold could not be put in place."""
 
 
 def _check(result: int, what: str) -> int:
@@ -124,9 +121,11 @@ class OpenPath:
     def open(cls, path: str | Path) -> OpenPath | None:
         """Open `path` for a rule; None if it does not exist."""
         try:
-            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            low = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             return None
+        fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 16)  # the low numbers are S's own
+        os.close(low)
         return cls(fd, os.path.isdir(path))
 
 

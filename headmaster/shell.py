@@ -66,14 +66,14 @@ class Sink:
 
 
 class Stream(io.TextIOBase):
-    """A `sys.stdout` or `sys.stderr` that writes into a sink."""
+    """A `sys.stdout` or `sys.stderr` that writes into the present sink of `owner`."""
 
     encoding = "utf-8"
     errors = "strict"
 
-    def __init__(self, name: str, sink: Sink):
+    def __init__(self, name: str, owner: Any):
         self._name = name
-        self._sink = sink
+        self._owner = owner
 
     def writable(self) -> bool:
         """Say yes."""
@@ -83,7 +83,7 @@ class Stream(io.TextIOBase):
         """Write text."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._sink.write(self._name, text)
+        self._owner.sink.write(self._name, text)
         return len(text)
 
     def isatty(self) -> bool:
@@ -213,9 +213,9 @@ def _no_input(prompt: object = "", *_: object) -> str:
 
 
 def attach(shell: Shell) -> None:
-    """Send this process' prints to the shell's sink."""
-    sys.stdout = Stream("stdout", shell.sink)
-    sys.stderr = Stream("stderr", shell.sink)
+    """Send this process' prints to the shell."""
+    sys.stdout = Stream("stdout", shell)
+    sys.stderr = Stream("stderr", shell)
 
 
 def set_figures(shell: Shell, wanted: bool) -> None:

@@ -202,6 +202,11 @@ class Encoder:
         finally:
             self._open.discard(index)
 
+    def again(self, index: int) -> Node:
+        """Return the node of a new value that holds what value number `index` holds now."""
+        self.seen.append(self.seen[index])
+        return self.contents(index)
+
     def _encode(self, x: Any) -> Node:
         if _is_mutable(x):
             index = len(self.seen)
@@ -221,7 +226,7 @@ class Encoder:
             return ["s", *map(self.encode, set.__iter__(x))]
         if isinstance(x, np.random.Generator):
             bits = x.bit_generator
-            return ["R", type(bits).__name__, Encoder.fresh(self, bits.state)]
+            return ["R", type(bits).__name__, self.fresh(bits.state)]
         version, words, gauss = x.getstate()
         self.buffers.append(np.array(words, np.uint32).tobytes())
         return ["M", version, len(self.buffers) - 1, self.encode(gauss)]
@@ -240,6 +245,8 @@ class Encoder:
             if plain.size > MAX_NODES // 10:
                 raise Unsendable("an object array this large is not plain numbers")
             return ["O", list(plain.shape), *map(self.encode, plain.ravel().tolist())]
+        if plain.nbytes > MAX_FRAME:
+            raise Unsendable(f"an array of more than {MAX_FRAME >> 20} MB cannot be handed over")
         fortran = plain.flags.f_contiguous and not plain.flags.c_contiguous
         self.buffers.append(plain.tobytes("F" if fortran else "C"))
         where = len(self.buffers) - 1
@@ -584,7 +591,7 @@ def _check_hashes(keys: list[Any]) -> None:
     """Refuse keys chosen to collide: building a dict of them would take quadratic time."""
     if len(keys) > MAX_SAME_HASH:
         ((_, most),) = Counter(map(hash, keys)).most_common(1)
-        if most > MAX_SAME_HASH and len(set(map(repr, keys[:1000]))) > 1:
+        if most > MAX_SAME_HASH:
             raise WireError("keys that collide")
 
 

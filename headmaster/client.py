@@ -1,0 +1,596 @@
+"""T's end of the channel to S: requests, limits, and the reading of what S answers.
+
+Whatever S sends that is not a well-formed answer ends S, and the cell that asked has failed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import json
+import linecache
+import select
+import signal
+import socket
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headmaster import wire
+from headmaster.gauge import Gauge, disk_bytes
+from headmaster.job import Limits
+from headmaster.proxies import (
+    RemoteType,
+    StudentLeft,
+    StudentStopped,
+    make_class,
+    make_function,
+    make_instance,
+    number_of,
+)
+
+GRACE = 1.0  # seconds that S has to react to an interrupt
+POLL = 0.2  # seconds between looks at S's processor time and disk
+MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
+MAX_SAID = 1_000  # pieces of printed text and warnings of one call
+MEASURE_SLACK = 16 << 20  # bytes by which S's own figure may differ from what T sees
+TOUCH_SLACK = (
+    48 << 20
+)  # the same for pages used: the interpreter's and the libraries' own are among them
+
+
+def _exceptions() -> dict[str, type[Exception]]:
+    found = {
+        name: kind
+        for name, kind in vars(builtins).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+    for kind in (StopIteration, StopAsyncIteration, ExceptionGroup):
+        found.pop(kind.__name__, None)
+    found.update({kind.__name__: kind for kind in (np.linalg.LinAlgError, np.exceptions.AxisError)})
+    return found
+
+
+EXCEPTIONS = _exceptions()
+
+
+class Client:
+    """T's end of the channel to S."""
+
+    def __init__(self, sock: socket.socket, gauge: Gauge, limits: Limits, scratch: Path):
+        self.sock = sock
+        self.channel = wire.Channel(sock, self._wait)
+        self.gauge = gauge
+        self.limits = limits
+        self.scratch = scratch
+        self.dead: str | None = None  # why S is gone
+        self.requests = 0
+        self.stopped: str | None = None  # why the present cell has failed, whatever it concludes
+        self.proxies: dict[int, Any] = {}
+        self.callbacks: list[Callable[..., Any]] = []
+        self.sources: list[tuple[str, str]] = []  # the student's cells, for inspect.getsource
+        self.own_streams: tuple[Any, ...] = ()  # what the student prints never goes there
+        self._exceptions: dict[tuple[str, type], type[Exception]] = {}
+        self._deadline = time.monotonic() + limits.wall_seconds
+        self._cpu_limit = limits.cpu_seconds
+        self._in_grace = False
+        self._depth = 0
+        self._random = wire.global_random()
+        self._baseline = Baseline()
+
+    # ----------------------------------------------------------------------------- limits
+
+    def begin_cell(self) -> None:
+        """Start the clocks of one cell."""
+        self.stopped = None
+        self._deadline = time.monotonic() + self.limits.wall_seconds
+        self._cpu_limit = self.gauge.cpu_seconds() + self.limits.cpu_seconds
+
+    def _wait(self) -> None:
+        """Wait until S has sent something; raises _LimitReached instead of waiting too long."""
+        while True:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise _LimitReached("took too long")
+            ready, _, _ = select.select([self.sock], [], [], min(left, POLL))
+            if ready:
+                return
+            if not self._in_grace:
+                self._look()
+
+    def _look(self) -> None:
+        if self.gauge.cpu_seconds() > self._cpu_limit:
+            limit = f"{self.limits.cpu_seconds:g} seconds of processor time"
+            raise _LimitReached(f"used more than {limit}")
+        if disk_bytes(self.scratch, self.limits.disk_bytes) >= self.limits.disk_bytes:
+            self.kill(f"wrote more than {self.limits.disk_bytes >> 20} MB to disk")
+            raise StudentStopped(self.dead)
+
+    def kill(self, why: str) -> None:
+        """End S; the cell that runs has failed."""
+        if self.dead is None:
+            self.dead = self.stopped = why
+            self.gauge.signal(signal.SIGKILL)
+
+    def _receive(self) -> tuple[wire.Head, list[bytearray]]:
+        """Receive S's next message. A late S is interrupted; one that goes on is killed."""
+        try:
+            try:
+                head, buffers = self.channel.receive()
+            except _LimitReached as limit:
+                head, buffers = self._interrupt(limit)
+        except wire.WireError as error:
+            self.kill(f"sent what is not an answer ({error})")
+            raise StudentStopped(self.dead) from None
+        except (EOFError, OSError):
+            self.kill("ended (a crash, os._exit, or no memory left)")
+            raise StudentStopped(self.dead) from None
+        if type(head) is not list or not head or type(head[0]) is not str:
+            self.broken("an answer without a name")
+        return head, buffers
+
+    def _interrupt(self, limit: _LimitReached) -> tuple[wire.Head, list[bytearray]]:
+        self.stopped = str(limit)
+        self.gauge.signal(signal.SIGINT)
+        self._deadline, self._in_grace = time.monotonic() + GRACE, True
+        try:
+            return self.channel.receive()
+        except _LimitReached:
+            self.kill(f"{limit} and did not react to an interrupt")
+            raise StudentStopped(self.dead) from None
+        finally:
+            self._in_grace = False
+
+    def broken(self, what: str) -> None:
+        """End S because it sent something else than an answer; raises StudentStopped."""
+        self.kill(f"sent what is not an answer ({what})")
+        raise StudentStopped(self.dead)
+
+    def send(self, head: wire.Head, buffers: list[bytes]) -> None:
+        """Send S a message; raises StudentStopped if S is gone or does not read."""
+        self.requests += 1
+        if self.dead:
+            raise StudentStopped(self.dead)
+        try:
+            self.sock.settimeout(max(0.1, self._deadline - time.monotonic()))
+            self.channel.send(head, buffers)
+        except OSError:
+            self.kill("stopped reading")
+            raise StudentStopped(self.dead) from None
+        finally:
+            self.sock.settimeout(None)
+
+    # ------------------------------------------------------------------- cells and requests
+
+    def hello(self) -> dict[str, bool | str]:
+        """Return the layers of confinement that S reports before it runs any of its code."""
+        head, _ = self._receive()
+        if head[0] != "hello" or type(head[1]) is not dict:
+            self.broken("no greeting")
+        return head[1]
+
+    def run(self, source: str, count: int) -> tuple[list[dict[str, Any]], str | None, str | None]:
+        """Run a cell in S; returns its outputs and the name and text of what it raised."""
+        self.send(["run", source, count], [])
+        head, buffers = self._receive()
+        if head[0] != "ran" or len(head) != 3 or len(buffers) != 1:
+            self.broken("no outputs")
+        ename, evalue = head[1:]
+        if not all(text is None or type(text) is str for text in (ename, evalue)):
+            self.broken("no outputs")
+        try:
+            outputs = clean_outputs(json.loads(buffers[0]), self.limits.output_bytes)
+        except (ValueError, RecursionError):
+            self.broken("no outputs")
+        return outputs, ename and text_of(ename)[:200], evalue and text_of(evalue)[:10_000]
+
+    def name(self, name: str) -> Any:
+        """Return the present value of a name of the student's; raises KeyError if none."""
+        self.send(["name", name], [])
+        head, buffers = self._receive()
+        if head == ["absent"]:
+            raise KeyError(name)
+        return self._understand(head, buffers, [], name)
+
+    def call(self, number: int, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call a function of the student's."""
+        return self._ask(["call", number], [list(args), kwargs])
+
+    def do(self, verb: str, number: int, *args: Any) -> Any:
+        """Apply one of `student.VERBS` to an object of the student's."""
+        return self._ask(["do", verb, number], [list(args)])
+
+    def measure(self, number: int, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, float]:
+        """Call a function; returns its result and the most memory that the call held, in bytes."""
+        measurement = Measurement(self.gauge)
+        value = self._ask(["measure", number], [list(args), kwargs], measurement)
+        return value, measurement.result()
+
+    def _ask(
+        self, head: wire.Head, values: list[Any], measurement: Measurement | None = None
+    ) -> Any:
+        if self._depth >= MAX_NESTED:
+            raise RecursionError("too many calls of calls of calls")
+        encoder = wire.Encoder(self._node)
+        nodes = [encoder.encode(value) for value in values]
+        settings = wire.Encoder(self._node)
+        settings.buffers = encoder.buffers
+        nodes.append(settings.fresh(self._settings()))
+        self._depth += 1
+        try:
+            self.send([*head, *nodes], encoder.buffers)
+            while True:
+                answer, buffers = self._receive()
+                if answer[0] == "callback":
+                    self._answer_callback(answer, buffers)
+                elif measurement and answer[0] in ("ready", "done"):
+                    self._measure(measurement, answer)
+                else:
+                    break
+        finally:
+            self._depth -= 1
+        if measurement:
+            measurement.fetched(self.channel.received, sum(map(len, encoder.buffers)))
+        return self._understand(answer, buffers, encoder.seen, None)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what S needs to know of T's state for the next call."""
+        now = wire.global_random()
+        moved = not wire.same_random(now, self._random)
+        self._random = now
+        return {
+            "random": wire.pack_random(now) if moved else None,
+            "errors": self._baseline.errors(),
+            "warnings": self._baseline.wants_warnings(),
+        }
+
+    def _measure(self, measurement: Measurement, answer: wire.Head) -> None:
+        if answer[0] == "ready" and measurement.before is None:
+            measurement.begin()
+            self.send(["go"], [])
+        elif answer[0] == "done" and len(answer) == 2 and type(answer[1]) is int:
+            measurement.end(answer[1])
+            self.send(["fetch"], [])
+        else:
+            self.broken("a wrong measurement")
+
+    # ---------------------------------------------------------------------------- answers
+
+    def _understand(
+        self, head: wire.Head, buffers: list[bytearray], seen: list[Any], name: str | None
+    ) -> Any:
+        """Return the value of an answer, or raise what it says that was raised."""
+        if self.stopped:  # the interrupted call has ended, in whatever way
+            raise StudentStopped(self.stopped)
+        decoder = wire.Decoder(buffers, lambda node: self._proxy(node, name), seen)
+        try:
+            if head[0] == "value":
+                _, node, changed, said, moved = head
+                self._take_changes(decoder, changed)
+                value, error = decoder.decode(node), None
+            elif head[0] == "raised":
+                _, names, node, changed, said, moved = head
+                self._take_changes(decoder, changed)
+                value, error = None, self._exception(names, decoder.decode(node))
+            else:
+                raise wire.WireError(f"an answer called {head[0][:20]!r}")
+            said = _check_said(said)
+            if moved is not None:
+                wire.set_random(decoder.decode(moved))
+                self._random = wire.global_random()
+        except (wire.WireError, TypeError, ValueError, LookupError, RecursionError) as wrong:
+            self.broken(str(wrong))
+        self._pass_on(said)
+        if error is not None:
+            raise error
+        return value
+
+    def _take_changes(self, decoder: wire.Decoder, changed: Any) -> None:
+        if type(changed) is not list:
+            raise wire.WireError("wrong changes")
+        given = len(decoder.seen)
+        for index, node in changed:
+            if type(index) is not int or not 0 <= index < given:
+                raise wire.WireError("a change of nothing")
+            wire.write_back(decoder.seen[index], decoder.decode(node))
+
+    def _exception(self, names: Any, arguments: Any) -> BaseException:
+        if type(names) is not list or type(arguments) is not tuple:
+            raise wire.WireError("a wrong exception")
+        kind = self._exception_class(names)
+        if kind is StudentLeft:
+            return StudentLeft(f"the student's code raised {str(names[0])[:100]}")
+        try:
+            return kind(*arguments)
+        except Exception:  # UnicodeDecodeError and others want arguments of their own
+            own = self._derive(str(names[0]), Exception)
+            return own(*map(str, arguments))
+
+    def _exception_class(self, names: Any) -> type[BaseException]:
+        """Return the builtin exception, or one derived from it, that S's class stands for."""
+        if type(names) is not list or not names or not all(type(n) is str for n in names):
+            raise wire.WireError("a wrong exception")
+        if "Exception" not in names or names[0] in ("StopIteration", "StopAsyncIteration"):
+            return StudentLeft
+        if names[0] in EXCEPTIONS:
+            return EXCEPTIONS[names[0]]
+        return self._derive(names[0], next(EXCEPTIONS[n] for n in names if n in EXCEPTIONS))
+
+    def _derive(self, name: str, base: type[Exception]) -> type[Exception]:
+        name = name[:100]
+        if not name.isidentifier():
+            raise wire.WireError("a wrong exception")
+        key = (name, base)
+        if key not in self._exceptions:
+            self._exceptions[key] = type(name, (base,), {"__module__": "student"})
+        return self._exceptions[key]
+
+    def _pass_on(self, said: list[list[Any]]) -> None:
+        """Give prints and warnings to the test that catches them; nobody else sees them."""
+        for kind, *what in said:
+            if kind == "warning":
+                self._warn(*what)
+            else:
+                stream = getattr(sys, kind)
+                if not any(stream is own for own in self.own_streams):
+                    stream.write(what[0])
+
+    def _warn(self, names: list[str], text: str, filename: str, lineno: int) -> None:
+        base = next((EXCEPTIONS[n] for n in names if n in EXCEPTIONS), UserWarning)
+        category = base if names[0] in EXCEPTIONS else self._derive(names[0], base)
+        if not issubclass(category, Warning):
+            category = UserWarning
+        with self._baseline.quiet():
+            warnings.warn_explicit(text, category, filename, lineno)
+
+    # ---------------------------------------------------------------------------- objects
+
+    def _node(self, x: Any) -> wire.Node:
+        """Return the node of a value of T's that is not plain data."""
+        number = number_of(x)
+        if number is not None:
+            return ["o", number]
+        if isinstance(x, types.ModuleType) or not callable(x):
+            raise wire.Unsendable(f"a {type(x).__name__} cannot be given to the student's code")
+        self.callbacks.append(x)
+        name = getattr(x, "__name__", "function")
+        return ["k", len(self.callbacks) - 1, name if type(name) is str else "function"]
+
+    def _answer_callback(self, head: wire.Head, buffers: list[bytearray]) -> None:
+        """Run a function of T's that was passed to the student's code."""
+        try:
+            _, number, args, kwargs = head
+            decoder = wire.Decoder(buffers, lambda node: self._proxy(node, None))
+            args, kwargs = decoder.decode(args), decoder.decode(kwargs)
+            if type(number) is not int or not 0 <= number < len(self.callbacks):
+                raise wire.WireError("no such callback")
+            if type(args) is not list or type(kwargs) is not dict:
+                raise wire.WireError("a wrong callback")
+            function = self.callbacks[number]
+        except (wire.WireError, ValueError, TypeError) as wrong:
+            self.broken(str(wrong))
+        encoder = wire.Encoder(self._node, decoder.seen)
+        try:
+            answer = ["result", encoder.encode(function(*args, **kwargs))]
+        except Exception as error:
+            known = type(error).__name__ if type(error).__name__ in EXCEPTIONS else "Exception"
+            encoder = wire.Encoder(self._node)
+            answer = ["error", known, encoder.encode(tuple(map(str, error.args)))]
+        self.send(answer, encoder.buffers)
+
+    def _proxy(self, node: wire.Node, name: str | None) -> Any:
+        """Return the proxy that a node describes. `name` is what T looked it up by."""
+        if node[0] == "k":
+            (number,) = node[1:]
+            if type(number) is not int or not 0 <= number < len(self.callbacks):
+                raise wire.WireError("no such callback")
+            return self.callbacks[number]
+        if node[0] != "h" or type(node[1]) is not int or type(node[2]) is not str:
+            raise wire.WireError("an unknown tag")
+        _, number, kind, *rest = node
+        if number not in self.proxies:
+            self.proxies[number] = self._make(number, kind, rest, name)
+        return self.proxies[number]
+
+    def _make(self, number: int, kind: str, rest: list[Any], name: str | None) -> Any:
+        if kind == "module":
+            return _trusted_module(rest[0])
+        if kind == "exception":
+            return self._exception_class(rest[0])
+        if kind == "function":
+            own, signature, doc = rest
+            return make_function(self, number, name or _identifier(own), signature, doc)
+        if kind == "class":
+            own, specials, signature, doc = rest
+            return make_class(self, number, name or _identifier(own), specials, signature, doc)
+        if kind == "object":
+            described, signature = rest
+            family = self._proxy(described, None)
+            if not isinstance(family, RemoteType):
+                family = make_class(self, -1, "object", [], None, None)
+            return make_instance(self, family, number, name, signature)
+        raise wire.WireError("an unknown kind of object")
+
+    def source_of(self, name: str) -> tuple[str, int] | None:
+        """Return a file name known to linecache and the line where the student defines `name`."""
+        for cell, source in reversed(self.sources):
+            try:
+                found = [n for n in ast.walk(ast.parse(source)) if _defines(n, name)]
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            if found:
+                file = f"<student's cell {cell}>"
+                lines = source.splitlines(keepends=True)
+                linecache.cache[file] = (len(source), None, lines, file)
+                return file, found[-1].lineno
+        return None
+
+
+class _LimitReached(Exception):
+    """S has used up its time."""
+
+
+def _defines(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def _identifier(name: Any) -> str:
+    if type(name) is not str:
+        raise wire.WireError("a wrong name")
+    return name[:100] if name.isidentifier() else "function"
+
+
+def _trusted_module(name: Any) -> types.ModuleType:
+    """Return T's own, clean copy of a module that the student's name stands for."""
+    if type(name) is str:
+        package = name.split(".")[0]
+        known = package == "numpy" or package in sys.stdlib_module_names
+        if known and name in sys.modules:
+            return sys.modules[name]
+    raise wire.WireError("a module that tests do not use")
+
+
+def _check_said(said: Any) -> list[list[Any]]:
+    """Return the prints and warnings of a call, if they are what they should be."""
+    if type(said) is not list:
+        raise wire.WireError("wrong prints")
+    for kind, *what in said[:MAX_SAID]:
+        if kind in ("stdout", "stderr"):
+            (text,) = what
+            right = type(text) is str
+        else:
+            names, text, filename, lineno = what
+            right = kind == "warning" and type(names) is list and bool(names)
+            right = right and all(type(n) is str and n.isidentifier() for n in names)
+            right = right and type(text) is type(filename) is str and type(lineno) is int
+        if not right:
+            raise wire.WireError("wrong prints")
+    return said[:MAX_SAID]
+
+
+class Baseline:
+    """T's warnings and floating-point settings as they were: what a test has changed is passed on."""
+
+    def __init__(self) -> None:
+        self._filters = list(warnings.filters)
+        self._show = warnings.showwarning
+        self._show_message = warnings._showwarnmsg_impl
+        self._errors = np.geterr()
+
+    def wants_warnings(self) -> bool:
+        """Tell whether the test looks at warnings."""
+        return self._catching() or warnings.filters != self._filters
+
+    def errors(self) -> dict[str, str] | None:
+        """Return the test's `np.errstate`, None if it has none."""
+        now = np.geterr()
+        return None if now == self._errors else now
+
+    def _catching(self) -> bool:
+        mine = (self._show, self._show_message)
+        return (warnings.showwarning, warnings._showwarnmsg_impl) != mine
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Show no warning that no test catches."""
+        if self._catching():
+            yield
+            return
+        warnings._showwarnmsg_impl = lambda message: None
+        try:
+            yield
+        finally:
+            warnings._showwarnmsg_impl = self._show_message
+
+
+class Measurement:
+    """The memory of one call: S's own figure, and the evidence from outside that it is no lie.
+
+    S traces its allocations by functions taken before any student code ran. Code that stops the
+    tracing, allocates behind its back or computes in a buffer kept from an earlier call is seen
+    from outside: the kernel counts the resident memory, and the pages that the call has used.
+    Where that exceeds S's figure by more than `MEASURE_SLACK`, it is what counts.
+    """
+
+    def __init__(self, gauge: Gauge):
+        self.gauge = gauge
+        self.before: int | None = None
+        self.traced = 0
+        self._grown = 0
+        self._touched = 0
+
+    def begin(self) -> None:
+        """S has decoded the arguments and is about to call."""
+        self.before = self.gauge.reset_peak() or 0
+
+    def end(self, traced: int) -> None:
+        """S says that the call has ended and that it held `traced` bytes at most."""
+        self.traced = max(0, traced)
+        if self.before:
+            self._grown = self.gauge.peak() - self.before
+            self._touched = self.gauge.touched()
+
+    def fetched(self, result_bytes: int, argument_bytes: int) -> None:
+        """The result has arrived: S has had time to compute in secret while it was fetched."""
+        if self.before:
+            in_secret = self.gauge.peak() - self.before - 3 * result_bytes
+            self._grown = max(self._grown, in_secret)
+            self._touched -= argument_bytes
+
+    def result(self) -> float:
+        """Return the figure that counts, in bytes."""
+        figure = self.traced
+        for evidence, slack in ((self._grown, MEASURE_SLACK), (self._touched, TOUCH_SLACK)):
+            if evidence > self.traced + slack:
+                figure = max(figure, evidence)
+        return float(figure)
+
+
+# ---------------------------------------------------------------------------------- outputs
+
+
+def clean_outputs(outputs: Any, limit: int) -> list[dict[str, Any]]:
+    """Rebuild, field by field, the outputs that S wrote; what is not one is left out."""
+    clean, size = [], 0
+    for output in outputs if type(outputs) is list else []:
+        one = _clean_output(output, limit) if type(output) is dict else None
+        if one is None:
+            continue
+        size += sum(len(str(value)) for value in one.values())
+        if size > 9 * limit or len(clean) >= 500:
+            break
+        clean.append(one)
+    return clean
+
+
+def _clean_output(output: dict[str, Any], limit: int) -> dict[str, Any] | None:
+    kind = output.get("output_type")
+    if kind == "stream" and output.get("name") in ("stdout", "stderr"):
+        text = text_of(output.get("text"))[: limit + 100]
+        return {"output_type": kind, "name": output["name"], "text": text}
+    if kind == "error":
+        trace = output.get("traceback")
+        trace = [text_of(line)[:10_000] for line in trace[:200]] if type(trace) is list else []
+        names = {name: text_of(output.get(name))[:10_000] for name in ("ename", "evalue")}
+        return {"output_type": kind, **names, "traceback": trace}
+    if kind in ("display_data", "execute_result") and type(output.get("data")) is dict:
+        data = {str(k)[:200]: v for k, v in output["data"].items() if type(v) in (str, dict, list)}
+        clean = {"output_type": kind, "data": data, "metadata": {}}
+        if kind == "execute_result":
+            count = output.get("execution_count")
+            clean["execution_count"] = count if type(count) is int else None
+        return clean
+    return None
+
+
+def text_of(value: Any) -> str:
+    """Return a text that can be written anywhere; what is no text is empty."""
+    text = value if type(value) is str else ""
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate would break every writer

@@ -1,0 +1,373 @@
+"""The engine: turns a job into an outcome by a pair of processes from a warm fork server."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headmaster import sandbox, wire
+from headmaster.gauge import Gauge
+from headmaster.job import CellResult, Job, Outcome
+from headmaster.zygote import receive_message, send_message
+
+ROOT = str(Path(__file__).resolve().parent.parent)  # where the package `headmaster` lies
+START_SECONDS = 120.0  # for a fork server to get warm
+MARGIN = 30.0  # seconds that T may take beyond a cell's own limits before it counts as stuck
+_KEPT_ENVIRONMENT = "PATH LANG LC_ALL LC_CTYPE TZ HOME MPLCONFIGDIR TMPDIR VIRTUAL_ENV".split()
+_THREADS = "OMP OPENBLAS MKL BLIS NUMEXPR VECLIB".split()
+_BOOT = "import sys; sys.path.append({root!r}); from headmaster.zygote import main; main({fd})"
+
+
+class EngineError(Exception):
+    """The machine's own fault: a process of the engine's could not start or has died."""
+
+
+class Server:
+    """A fork server (the base or a shelf) as the engine sees it."""
+
+    def __init__(self, control: socket.socket, process: subprocess.Popen | None = None):
+        self.control = control
+        self.process = process
+        self._lock = threading.Lock()
+
+    @classmethod
+    def boot(cls, wrapper: list[str]) -> Server:
+        """Start a base, inside of `wrapper` (bubblewrap's command) if it is not empty."""
+        ours, theirs = socket.socketpair()
+        fd = theirs.fileno()
+        environment = {k: os.environ[k] for k in _KEPT_ENVIRONMENT if k in os.environ}
+        environment.update({f"{library}_NUM_THREADS": "1" for library in _THREADS})
+        environment["PYTHONHASHSEED"] = "0"
+        boot = _BOOT.format(root=ROOT, fd=fd)
+        process = subprocess.Popen(
+            [*wrapper, sys.executable, "-P", "-c", boot],
+            pass_fds=[fd],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        ours.settimeout(START_SECONDS)
+        try:
+            receive_message(ours)
+        except (OSError, EOFError) as error:
+            process.kill()
+            process.wait()
+            ours.close()
+            raise EngineError(f"the fork server did not start ({error})") from None
+        ours.settimeout(None)
+        return cls(ours, process)
+
+    def fork(self, request: dict[str, Any], sockets: list[int]) -> tuple[int, int | None]:
+        """Ask for a process; returns its pid (in the server's eyes) and pidfd."""
+        with self._lock:
+            try:
+                send_message(self.control, request, sockets)
+                answer, fds = receive_message(self.control)
+            except (OSError, EOFError) as error:
+                raise EngineError(f"the fork server is gone ({error})") from None
+        return answer["pid"], fds[0] if fds else None
+
+    def shelf(self, request: dict[str, Any]) -> Server:
+        """Ask a base for a shelf."""
+        ours, theirs = socket.socketpair()
+        _, pidfd = self.fork(request, [theirs.fileno()])
+        theirs.close()
+        if pidfd is not None:
+            os.close(pidfd)
+        return Server(ours)
+
+    def close(self) -> None:
+        """Let the server end; its forks end with it."""
+        self.control.close()
+        if self.process is not None:
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Engine:
+    """Runs jobs; use it as a context manager. The fork server starts with the first job.
+
+    One engine may be used from several threads. It must not be used after a fork of the process
+    that made it: make one per process.
+    """
+
+    def __init__(self) -> None:
+        self._base: Server | None = None
+        self._student_base: Server | None = None
+        self._shelves: dict[tuple[Any, ...], Server] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Engine:
+        """Return the engine."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the fork server."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the fork server and everything that was forked from it."""
+        with self._lock:
+            for server in self._shelves.values():
+                server.close()
+            self._shelves.clear()
+            for server in {id(s): s for s in (self._student_base, self._base) if s}.values():
+                server.close()
+            self._base = self._student_base = None
+
+    def run(self, job: Job) -> Outcome:
+        """Run a job. The machine's own faults are in the outcome's `trouble`, never raised."""
+        try:
+            return self._replay(job)
+        except (EngineError, OSError, MemoryError) as error:
+            self._forget()
+            return _troubled(job, f"{type(error).__name__}: {error}")
+
+    # -------------------------------------------------------------------------- the replays
+
+    def _replay(self, job: Job) -> Outcome:
+        """Run the job, again without each cell that ended S or T, until it runs through."""
+        lost: dict[str, CellResult] = {}
+        layers: dict[str, bool | str] = {}
+        ran = Run()
+        deaths = 0
+        until = time.monotonic() + job.limits.total_seconds
+        for _ in range(job.limits.restarts + 1):
+            cells = [cell for cell in job.cells if cell.id not in lost]
+            ran = self._once(job, cells)
+            layers = ran.layers or layers
+            if ran.trouble:
+                return _troubled(job, ran.trouble, layers)
+            if ran.finished or time.monotonic() > until:
+                break
+            if ran.killer is not None:
+                lost[ran.killer.id] = ran.killer
+                continue
+            deaths += 1  # T itself has died: once may be chance
+            if deaths > 1 and ran.current is not None:
+                why = "The process that runs the tests ended in this cell, twice."
+                lost[ran.current] = CellResult(ran.current, "killed", evalue=why)
+            elif deaths > 1:
+                return _troubled(job, "the trusted process cannot run here", layers)
+        results = []
+        for cell in job.cells:
+            results.append(lost.get(cell.id) or ran.results.get(cell.id) or _not_run(cell.id))
+        return Outcome(tuple(results), layers, job.seed)
+
+    def _once(self, job: Job, cells: list[Any]) -> Run:
+        """Run `cells` in a fresh pair of processes."""
+        student, trusted = self._servers(job)
+        with _folders(job) as (scratch, folder):
+            pair = socket.socketpair()
+            reports = socket.socketpair()
+            gauges = []
+            try:
+                request = _student_request(job, scratch)
+                pid, pidfd = student.fork(request, [pair[0].fileno()])
+                gauges.append(Gauge(pid, pidfd))
+                request = _trusted_request(job, cells, scratch, folder, pid)
+                fds = [pair[1].fileno(), reports[1].fileno()]
+                fds += [pidfd] if pidfd is not None else []
+                pid, pidfd = trusted.fork(request, fds)
+                gauges.append(Gauge(pid, pidfd))
+                for sock in (*pair, reports[1]):
+                    sock.close()
+                return _listen(reports[0], job, len(cells))
+            finally:
+                for gauge in gauges:
+                    gauge.signal(signal.SIGKILL)
+                    gauge.close()
+                for sock in (*pair, *reports):
+                    sock.close()
+
+    # --------------------------------------------------------------------------- the servers
+
+    def _servers(self, job: Job) -> tuple[Server, Server]:
+        """Return the shelves for S and T, started if need be."""
+        locked = imports_of(cell.source for cell in job.cells if cell.kind == "locked")
+        tests = imports_of(cell.source for cell in job.cells if cell.kind != "student")
+        course = tuple(str(Path(path).resolve()) for path in job.trusted_path)
+        secret = tuple(dict.fromkeys((*course, ROOT)))
+        with self._lock:
+            if self._base is None:
+                self._base = Server.boot([])
+                wrapper = sandbox.bubblewrap()
+                self._student_base = Server.boot(wrapper) if wrapper else self._base
+            student = self._shelf(
+                self._student_base,
+                {
+                    "role": "student",
+                    "hide": job.hide,
+                    "show": job.show,
+                    "course": secret,
+                    "imports": locked,
+                },
+            )
+            trusted = self._shelf(
+                self._base, {"role": "trusted", "course": course, "imports": tests}
+            )
+        return student, trusted
+
+    def _shelf(self, base: Server, request: dict[str, Any]) -> Server:
+        key = tuple((name, tuple(value)) for name, value in sorted(request.items()))
+        if key not in self._shelves:
+            self._shelves[key] = base.shelf(request)
+        return self._shelves[key]
+
+    def _forget(self) -> None:
+        """Start from nothing next time: a server may be gone."""
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+@dataclasses.dataclass
+class Run:
+    """What one pair of processes has reported."""
+
+    results: dict[str, CellResult] = dataclasses.field(default_factory=dict)
+    layers: dict[str, bool | str] = dataclasses.field(default_factory=dict)
+    current: str | None = None  # the cell that was running when the reports ended
+    killer: CellResult | None = None  # the cell in which S died
+    finished: bool = False
+    trouble: str | None = None
+
+
+def _listen(sock: socket.socket, job: Job, cells: int) -> Run:
+    """Read T's reports until it has done all cells, or S or T is gone."""
+    run = Run()
+    channel = wire.Channel(sock, lambda: _await(sock, patience))
+    patience = START_SECONDS
+    try:
+        while True:
+            head, buffers = channel.receive()
+            if head[0] == "begun":
+                run.layers = json.loads(buffers[0])
+            elif head[0] == "cell":
+                run.current = head[1]
+                patience = job.limits.wall_seconds * 2 + MARGIN
+            elif head[0] == "result":
+                result = _result(json.loads(buffers[0]))
+                run.results[result.id] = result
+                run.current = None
+                last = result
+            elif head[0] == "trouble":
+                run.trouble = head[1]
+                return run
+            elif head[0] == "end":
+                run.finished = len(run.results) == cells
+                if not run.finished:
+                    run.killer = last
+                return run
+    except (EOFError, OSError, wire.WireError, TimeoutError):
+        return run
+
+
+def _await(sock: socket.socket, seconds: float) -> None:
+    if not select.select([sock], [], [], seconds)[0]:
+        raise TimeoutError("T does not report")
+
+
+def _result(fields: dict[str, Any]) -> CellResult:
+    fields["outputs"] = tuple(fields["outputs"])
+    return CellResult(**fields)
+
+
+def _not_run(cell_id: str) -> CellResult:
+    why = "This cell was not run: the student's process had ended too often before it."
+    return CellResult(cell_id, "not run", evalue=why)
+
+
+def _troubled(job: Job, why: str, layers: dict[str, bool | str] | None = None) -> Outcome:
+    results = tuple(CellResult(cell.id, "not run") for cell in job.cells)
+    return Outcome(results, layers or {}, job.seed, why)
+
+
+def _student_request(job: Job, scratch: str) -> dict[str, Any]:
+    total = int(job.limits.cpu_seconds * (len(job.cells) + 1)) + 1
+    own_seed = hashlib.sha256(f"student {job.seed}".encode()).digest()  # T's stays T's
+    return {
+        "scratch": scratch,
+        "limits": dataclasses.asdict(job.limits),
+        "total_cpu": total,
+        "figures": job.figures,
+        "seed": int.from_bytes(own_seed[:4], "big"),
+    }
+
+
+def _trusted_request(
+    job: Job, cells: list[Any], scratch: str, folder: str | None, pid: int
+) -> dict[str, Any]:
+    return {
+        "scratch": scratch,
+        "folder": folder,
+        "limits": dataclasses.asdict(job.limits),
+        "seed": job.seed,
+        "pid": pid,
+        "cells": [dataclasses.asdict(cell) for cell in cells],
+    }
+
+
+@contextlib.contextmanager
+def _folders(job: Job) -> Iterator[tuple[str, str | None]]:
+    """Make S's scratch folder, and one of T's own if the job has files; remove them at the end."""
+    made = [tempfile.mkdtemp(prefix="headmaster-")]
+    try:
+        if job.files is not None:
+            made.append(tempfile.mkdtemp(prefix="headmaster-"))
+            for folder in made:
+                shutil.copytree(job.files, folder, dirs_exist_ok=True, ignore=_links)
+        yield made[0], made[1] if len(made) > 1 else None
+    finally:
+        for folder in made:
+            _remove(folder)
+
+
+def _links(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if os.path.islink(os.path.join(folder, name))]
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder whose contents a student wrote: modes may forbid it at first."""
+
+    def retry(function: Any, path: str, _: object) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)
+            os.chmod(path, 0o700)
+            function(path)
+
+    shutil.rmtree(folder, onerror=retry)
+
+
+def imports_of(sources: Any) -> tuple[str, ...]:
+    """Return the modules that released cells import, for a shelf to import beforehand."""
+    found: dict[str, None] = {}
+    for source in sources:
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.update({alias.name: None for alias in node.names})
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found[node.module] = None
+    return tuple(sorted(found))

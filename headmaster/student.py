@@ -1,0 +1,433 @@
+"""Process S: runs the student's cells and answers what T asks.
+
+Nothing secret was ever in this process' memory, and nothing that it says decides a mark by
+itself: T reads every answer as data. The requests are lists `[op, …]`:
+
+    run     source, number                          a cell of the notebook
+    name    name                                    the present value of a global name
+    call    object, arguments, keywords, settings   a function
+    measure like call                               the same, with its peak of memory
+    do      verb, object, arguments, settings       an attribute, an operator, an item …
+    go, fetch, result, error                        the steps within a measurement, a callback
+
+and the answers `ran`, `value`, `raised`, `absent`, `callback`, `ready`, `done`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import inspect
+import json
+import operator
+import os
+import random
+import signal
+import socket
+import sys
+import types
+import warnings
+from _tracemalloc import get_traced_memory, reset_peak
+from _tracemalloc import start as start_tracing
+from _tracemalloc import stop as stop_tracing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headmaster import sandbox, shell, wire
+from headmaster.job import Limits
+from headmaster.proxies import SPECIALS
+
+MAX_WARNINGS = 100  # warnings that one call may report
+MAX_TEXT = 2000  # characters of a docstring, a warning, an exception's argument
+
+
+def _next(x: Any) -> tuple[bool, Any]:
+    """Return whether there is another value, and it: a StopIteration cannot travel."""
+    try:
+        return True, next(x)
+    except StopIteration:
+        return False, None
+
+
+def _reversed(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda x, y: function(y, x)
+
+
+_BINARY = "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift".split()
+_OPERATORS = {name: getattr(operator, f"__{name}__") for name in _BINARY}
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "getattr": getattr,
+    "setattr": setattr,
+    "isinstance": isinstance,
+    "__array__": np.asarray,
+    "__next__": _next,
+    "__enter__": lambda x: type(x).__enter__(x),
+    "__exit__": lambda x, *a: type(x).__exit__(x, *a),
+    **{f"__{f.__name__}__": f for f in (str, float, int, complex, repr, len, iter, abs, round)},
+    **{
+        name: getattr(operator, name)
+        for name in (
+            "__getitem__ __setitem__ __delitem__ __index__ __neg__ __pos__ __invert__ "
+            "__iadd__ __isub__ __imul__ __imatmul__ __itruediv__"
+        ).split()
+    },
+    **{f"__{name}__": function for name, function in _OPERATORS.items()},
+    **{f"__r{name}__": _reversed(function) for name, function in _OPERATORS.items()},
+}
+
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    functools._lru_cache_wrapper,
+    np.ufunc,
+)
+
+
+class Server:
+    """The loop of S."""
+
+    def __init__(self, channel: wire.Channel, notebook: shell.Shell):
+        self.channel = channel
+        self.shell = notebook
+        self.busy = False  # student code runs: an interrupt is meant for it
+        self.objects: list[Any] = []  # what T holds proxies of, by number
+        self.nodes: dict[int, wire.Node] = {}  # id of an object → the node that describes it
+
+    def serve(self) -> None:
+        """Answer until T closes the channel."""
+        signal.signal(signal.SIGINT, self._interrupt)
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                self._answer(*self.channel.receive())
+
+    def _interrupt(self, *_: object) -> None:
+        if self.busy:
+            raise KeyboardInterrupt
+
+    def _answer(self, head: wire.Head, buffers: list[bytearray]) -> None:
+        if head[0] == "run":
+            self._run(head[1], head[2])
+        else:
+            self._request(head, buffers)
+
+    def _run(self, source: str, count: int) -> None:
+        self.shell.execution_count = count
+        try:
+            self.busy = True
+            outputs, ename, evalue = shell.run_cell(self.shell, source)
+        except BaseException as error:  # SystemExit, or an interrupt at a bad moment
+            outputs, ename, evalue = self.shell.sink.end(), type(error).__name__, str(error)
+        finally:
+            self.busy = False
+        self.channel.send(["ran", ename, evalue], [_json_of(outputs)])
+
+    # ------------------------------------------------------------------ calls, attributes …
+
+    def _request(self, head: wire.Head, buffers: list[bytearray]) -> None:
+        outer, self.shell.sink = self.shell.sink, shell.Sink(self.shell.sink.most)
+        try:
+            self._reply(head, wire.Decoder(buffers, self._object))
+        finally:
+            self.shell.sink = outer
+
+    def _reply(self, head: wire.Head, decoder: wire.Decoder) -> None:
+        if head[0] == "name":
+            names = self.shell.user_ns
+            if head[1] not in names:
+                self.channel.send(["absent"])
+                return
+            self._send_value(names[head[1]], decoder, [], None)
+            return
+        *what, settings = head[1:]
+        function, args, kwargs = self._meaning(head[0], what, decoder)
+        given = self._snapshots(decoder, len(decoder.seen))
+        with self._settings(decoder.decode(settings)):
+            before = wire.global_random()
+            try:
+                self.busy = True
+                call = self._measured if head[0] == "measure" else _simply
+                value = call(function, args, kwargs)
+                self._send_value(value, decoder, given, before)
+            except BaseException as error:
+                self.busy = False
+                self._send_error(error, decoder, given, before)
+            finally:
+                self.busy = False
+
+    def _meaning(
+        self, op: str, what: list[Any], decoder: wire.Decoder
+    ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+        """Return the function, the arguments and the keywords that a request means."""
+        if op == "do":
+            verb, number, args = what
+            args = [self.objects[number], *decoder.decode(args)]
+            return VERBS[verb], args, {}
+        number, args, kwargs = what
+        return self.objects[number], decoder.decode(args), decoder.decode(kwargs)
+
+    @contextlib.contextmanager
+    def _settings(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Put T's settings in force for one call: random state, np.errstate, warnings wanted."""
+        if settings.get("random") is not None:
+            wire.set_random(settings["random"])
+        with warnings.catch_warnings(), np.errstate(**(settings.get("errors") or {})):
+            if settings.get("warnings"):
+                warnings.simplefilter("always")
+            warnings.showwarning = self._note_warning
+            yield
+
+    def _note_warning(
+        self, message: Any, category: type, filename: str, lineno: int, *_: object
+    ) -> None:
+        noted = self.shell.sink.outputs
+        if sum(o["output_type"] == "warning" for o in noted) < MAX_WARNINGS:
+            names = [kind.__name__ for kind in category.__mro__]
+            place = [str(filename)[:MAX_TEXT], int(lineno)]
+            text = str(message)[:MAX_TEXT]
+            noted.append({"output_type": "warning", "warning": [names, text, *place]})
+
+    def _measured(
+        self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call `function` between T's two looks at this process' memory."""
+        gc.collect()
+        _give_memory_back()
+        self._step("ready", "go")
+        start_tracing(1)
+        peak = 0
+        try:
+            before = get_traced_memory()[0]
+            reset_peak()
+            return function(*args, **kwargs)
+        finally:
+            peak = get_traced_memory()[1] - before
+            stop_tracing()
+            self._step(["done", max(0, int(peak))], "fetch")
+
+    def _step(self, say: str | list[Any], expect: str) -> None:
+        self.channel.send(say if isinstance(say, list) else [say])
+        head, _ = self.channel.receive()
+        if head[0] != expect:
+            raise wire.WireError(expect)
+
+    # --------------------------------------------------------------------------- answers
+
+    def _send_value(self, value: Any, decoder: wire.Decoder, given: list[Any], before: Any) -> None:
+        encoder = wire.Encoder(self._node, decoder.seen)
+        changed = self._changes(encoder, decoder, given)
+        node = encoder.encode(value)
+        rest = [changed, self._said(), self._random_since(before, encoder)]
+        self.busy = False
+        self.channel.send(["value", node, *rest], encoder.buffers)
+
+    def _send_error(
+        self, error: BaseException, decoder: wire.Decoder, given: list[Any], before: Any
+    ) -> None:
+        encoder = wire.Encoder(self._node, decoder.seen)
+        try:
+            changed = self._changes(encoder, decoder, given)
+            moved = self._random_since(before, encoder)
+        except BaseException:  # what it left behind cannot be handed over
+            encoder, changed, moved = wire.Encoder(self._node), [], None
+        names = [kind.__name__ for kind in type(error).__mro__]
+        arguments = [_plain_argument(a) for a in error.args[:20]]
+        node = encoder.encode(tuple(arguments))
+        self.channel.send(["raised", names, node, changed, self._said(), moved], encoder.buffers)
+
+    def _changes(
+        self, encoder: wire.Encoder, decoder: wire.Decoder, given: list[Any]
+    ) -> list[list[Any]]:
+        """Return `[number, new contents]` of each argument that the call changed in place."""
+        now = self._snapshots(decoder, len(given))
+        return [[i, encoder.again(i)] for i, old in enumerate(given) if old != now[i]]
+
+    def _snapshots(self, decoder: wire.Decoder, count: int) -> list[Any]:
+        encoder = wire.Encoder(self._node, list(decoder.seen))
+        snapshots = []
+        for index in range(count):
+            encoder.buffers = []
+            snapshots.append((encoder.contents(index), encoder.buffers))
+        return snapshots
+
+    def _said(self) -> list[list[Any]]:
+        """Return what was printed and warned during the call, in order."""
+        said = []
+        for output in self.shell.sink.end():
+            if output["output_type"] == "stream":
+                said.append([output["name"], output["text"]])
+            elif output["output_type"] == "warning":
+                said.append(["warning", *output["warning"]])
+        return said
+
+    def _random_since(self, before: Any, encoder: wire.Encoder) -> wire.Node:
+        now = wire.global_random()
+        if before is None or wire.same_random(before, now):
+            return None
+        return encoder.encode(wire.pack_random(now))
+
+    # -------------------------------------------------------------------- objects and names
+
+    def _object(self, node: wire.Node) -> Any:
+        """Return what T means by a node that is not plain data."""
+        if node[0] == "o":
+            return self.objects[node[1]]
+        if node[0] == "k":
+            return self._callback(node[1], node[2])
+        raise wire.WireError(f"an unknown tag {node[0]}")
+
+    def _callback(self, number: int, name: str) -> Callable[..., Any]:
+        def callback(*args: Any, **kwargs: Any) -> Any:
+            return self._ask(number, args, kwargs)
+
+        callback.__name__ = callback.__qualname__ = name
+        callback.__headmaster_callback__ = number
+        return callback
+
+    def _ask(self, number: int, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call a function of T's, and serve what it asks meanwhile."""
+        encoder = wire.Encoder(self._node)
+        nodes = [encoder.encode(list(args)), encoder.encode(kwargs)]
+        busy, self.busy = self.busy, False
+        self.channel.send(["callback", number, *nodes], encoder.buffers)
+        while True:
+            head, buffers = self.channel.receive()
+            if head[0] in ("result", "error"):
+                break
+            self._answer(head, buffers)
+        self.busy = busy
+        value = wire.Decoder(buffers, self._object, encoder.seen).decode(head[-1])
+        if head[0] == "error":
+            raise getattr(__import__("builtins"), head[1], Exception)(*value)
+        return value
+
+    def _node(self, x: Any) -> wire.Node:
+        """Return the node of an object that T gets a proxy of."""
+        node = self.nodes.get(id(x))
+        if node is None:
+            number = getattr(x, "__headmaster_callback__", None)
+            if isinstance(x, types.FunctionType) and number is not None:
+                return ["k", number]
+            self.objects.append(x)
+            node = ["h", len(self.objects) - 1, *self._description(x)]
+            self.nodes[id(x)] = node
+        return node
+
+    def _description(self, x: Any) -> list[Any]:
+        if isinstance(x, types.ModuleType):
+            return ["module", x.__name__]
+        if isinstance(x, type) and issubclass(x, BaseException):
+            return ["exception", [kind.__name__ for kind in x.__mro__]]
+        if isinstance(x, type):
+            return ["class", x.__name__, _specials(x), _signature(x), _doc(x)]
+        if isinstance(x, _FUNCTIONS):
+            return ["function", getattr(x, "__name__", "function"), _signature(x), _doc(x)]
+        return ["object", self._node(type(x)), _signature(x) if callable(x) else None]
+
+
+def _simply(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+def _specials(kind: type) -> list[str]:
+    own = [c for c in kind.__mro__ if c is not object]
+    return [name for name in SPECIALS if any(name in vars(c) for c in own)]
+
+
+def _signature(x: Any) -> list[list[Any]] | None:
+    """Return `[name, kind, default]` of each parameter; None where Python cannot tell."""
+    try:
+        parameters = inspect.signature(x).parameters.values()
+        return [[p.name, int(p.kind), _default(p)] for p in parameters][:100]
+    except Exception:  # the student's code may lie in the way (__signature__, __text_signature__)
+        return None
+
+
+def _default(parameter: inspect.Parameter) -> list[Any]:
+    value = parameter.default
+    if value is inspect.Parameter.empty:
+        return []
+    if value is None or type(value) in (bool, int, float, str):
+        with contextlib.suppress(wire.Unsendable):
+            return [wire.Encoder(wire.no_handle).encode(value)]
+    return [["."]]
+
+
+def _doc(x: Any) -> str | None:
+    doc = getattr(x, "__doc__", None)
+    return doc[:MAX_TEXT] if type(doc) is str else None
+
+
+def _plain_argument(value: Any) -> Any:
+    """Return an exception's argument as T gets it: plain and short, or as text."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    try:
+        return str(value)[:MAX_TEXT]
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def _json_of(outputs: list[Any]) -> bytes:
+    """Return the outputs as JSON (a display of the student's own may hold anything)."""
+    try:
+        return json.dumps(outputs).encode()
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(outputs, default=repr, skipkeys=True).encode()
+
+
+def _give_memory_back() -> None:
+    """Return freed memory to the system, so that the measured call starts from what is in use."""
+    if sandbox.LINUX:
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+# -------------------------------------------------------------------------- the process itself
+
+
+def run_student(
+    sock: socket.socket,
+    notebook: shell.Shell,
+    request: dict[str, Any],
+    readable: list[sandbox.OpenPath],
+) -> None:
+    """Turn this fresh fork into S, confined, and serve until T closes the channel."""
+    scratch = Path(request["scratch"])
+    limits = Limits(**request["limits"])
+    _only_the_channel(sock, {path.fd for path in readable})
+    channel = wire.Channel(socket.socket(fileno=3))
+    layers = sandbox.confine(limits, request["total_cpu"], readable, scratch, request["walkable"])
+    layers["namespaces"] = ", ".join(request["namespaces"]) or False
+    os.closerange(4, 4096)
+    os.chdir(scratch)
+    os.environ.update(HOME=str(scratch), TMPDIR=str(scratch))
+    sys.path.insert(0, "")
+    sys.argv = [""]
+    notebook.sink.most = limits.output_bytes
+    shell.set_figures(notebook, request["figures"])
+    shell.attach(notebook)
+    random.seed(request["seed"])
+    np.random.seed(request["seed"] % (1 << 32))
+    channel.send(["hello", layers])
+    Server(channel, notebook).serve()
+
+
+def _only_the_channel(sock: socket.socket, keep: set[int]) -> None:
+    """Make the channel descriptor 3, 0–2 nothing, and close all others but `keep`."""
+    channel = os.dup(sock.detach())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    os.dup2(channel, 3)
+    for fd in range(4, 1024):
+        if fd not in keep:
+            with contextlib.suppress(OSError):
+                os.close(fd)
