@@ -496,7 +496,8 @@ class _Registration:
             raise CourseError(
                 f"{self.assignment}/{self.spec.name}: graded cells were added ({_listed(new)}) or "
                 f"removed ({_listed(gone)}) since submissions were graded. Put them back, or "
-                f"remove the old grades with `nbgrader db assignment remove {self.assignment} --force`"
+                "remove the old grades with "
+                f"`nbgrader db assignment remove {self.assignment} --force`"
             )
         for (kind, _), row_id in old.items():
             self.connection.execute(_TABLES[kind].delete().where(_TABLES[kind].c.id == row_id))
