@@ -90,14 +90,183 @@ def _lint_cell(cell: SpecCell, answers: set[str]) -> list[tuple[int, str]]:
         return sorted(found)
     test = _Test(tree, answers)
     for check in _CHECKS:
-        list[Callable[[_Test], _Found]] = [
-            _process_findings,
-            _identity,
-            _never_fails,
-            _unused_comparison,
-            _answer_decides,
-            _swallowed,
-            _skipped_check,
-            _no_shape,
-            _nan_passes,
-        ]
+        found.update(check(test))
+    return sorted(found)
+
+
+def _magics(source: str) -> Iterator[int]:
+    for number, line in enumerate(source.split("\n"), 1):
+        if line.strip() and pycode.without_magics(line) != line:
+            yield number
+
+
+class _Test:
+    """A test cell's tree, and which of its names hold what the student's code returned."""
+
+    def __init__(self, tree: ast.Module, answers: set[str]) -> None:
+        self.tree = tree
+        self.answers = answers
+        self.results: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and self.is_result(node.value):
+                targets = [n for t in node.targets for n in ast.walk(t)]
+                self.results |= {n.id for n in targets if isinstance(n, ast.Name)}
+
+    def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
+
+    def calls(self) -> Iterator[ast.Call]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+
+    def is_result(self, node: ast.AST) -> bool:
+        """Say whether an expression is exactly what the student's code returned."""
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Name) and node.func.id in self.answers
+        if isinstance(node, ast.Subscript):
+            return self.is_result(node.value)
+        return isinstance(node, ast.Name) and node.id in self.results
+
+    def holds_result(self, node: ast.AST) -> bool:
+        """Say whether what the student's code returned stands anywhere in an expression."""
+        return any(self.is_result(item) for item in ast.walk(node))
+
+    def text(self) -> str:
+        return ast.unparse(self.tree)
+
+
+_Found = Iterator[tuple[int, str]]
+
+
+def _called(node: ast.Call) -> str:
+    func = node.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def _process_findings(test: _Test) -> _Found:
+    for call in test.calls():
+        name = _called(call)
+        if name in _SOURCE_READERS:
+            yield call.lineno, "source-of-answer"
+        elif name in _CAPTURES:
+            yield call.lineno, "printed-text"
+        elif name in ("shares_memory", "may_share_memory"):
+            yield call.lineno, "shared-memory"
+        elif name in ("patch", "object") and "patch" in ast.unparse(call.func):
+            yield call.lineno, "patched-module"
+        elif name in ("assertWarns", "warns", "catch_warnings") and _records(call):
+            yield call.lineno, "warnings-caught"
+    for node in test.nodes(ast.Attribute):
+        if node.attr in ("__code__", "__globals__", "__closure__"):
+            yield node.lineno, "source-of-answer"
+
+
+def _records(call: ast.Call) -> bool:
+    """`catch_warnings()` alone only silences; with record=True, the test expects one."""
+    if _called(call) != "catch_warnings":
+        return True
+    return any(word.arg == "record" for word in call.keywords)
+
+
+def _identity(test: _Test) -> _Found:
+    for node in test.nodes(ast.Compare):
+        sides = [node.left, *node.comparators]
+        plain = any(isinstance(side, ast.Constant) for side in sides)
+        asks = any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+        if asks and not plain and any(test.is_result(side) for side in sides):
+            yield node.lineno, "identity"
+
+
+def _never_fails(test: _Test) -> _Found:
+    active = (ast.Assert, ast.Raise, ast.Call)
+    if not any(True for _ in test.nodes(*active)):
+        yield 1, "never-fails"
+
+
+def _unused_comparison(test: _Test) -> _Found:
+    for node in test.nodes(ast.Expr):
+        value = node.value
+        compares = isinstance(value, ast.Compare) or (
+            isinstance(value, ast.Call) and _called(value) in _COMPARISONS | {"all", "any"}
+        )
+        if compares:
+            yield node.lineno, "unused-comparison"
+
+
+def _answer_decides(test: _Test) -> _Found:
+    for node in test.nodes(ast.Assert):
+        condition = node.test
+        if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+            condition = condition.operand
+        if isinstance(condition, ast.Call) and test.is_result(condition):
+            yield node.lineno, "answer-decides"
+        if isinstance(condition, ast.Compare):
+            sides = [condition.left, *condition.comparators]
+            if len(sides) > 1 and all(test.is_result(side) for side in sides):
+                yield node.lineno, "answer-decides"
+
+
+def _swallowed(test: _Test) -> _Found:
+    for node in test.nodes(ast.Try):
+        for handler in node.handlers:
+            everything = handler.type is None or ast.unparse(handler.type) in (
+                "Exception",
+                "BaseException",
+                "AssertionError",
+            )
+            quiet = all(isinstance(item, ast.Pass | ast.Continue) for item in handler.body)
+            checks = any(isinstance(n, ast.Assert) for item in node.body for n in ast.walk(item))
+            if everything and quiet and (checks or not node.orelse):
+                yield handler.lineno, "swallowed"
+
+
+def _skipped_check(test: _Test) -> _Found:
+    for node in test.nodes(ast.If):
+        if node.orelse or not test.holds_result(node.test):
+            continue
+        if any(isinstance(item, ast.Assert) for item in node.body):
+            yield node.lineno, "skipped-check"
+
+
+def _no_shape(test: _Test) -> _Found:
+    text = test.text()
+    if ".shape" in text or "np.shape(" in text or "assert_array_equal" in text:
+        return
+    for call in test.calls():
+        if _called(call) in _BROADCASTING and any(test.holds_result(a) for a in call.args):
+            yield call.lineno, "no-shape"
+    for call in test.calls():  # (abs(f(x) - right) < 1e-9).all(), abs(f(x) - right).max()
+        subtracts = any(isinstance(node, ast.Sub) for node in ast.walk(call))
+        if _called(call) in ("all", "max", "amax") and subtracts and test.holds_result(call):
+            yield call.lineno, "no-shape"
+
+
+def _nan_passes(test: _Test) -> _Found:
+    if "isfinite" in test.text() or "isnan" in test.text():
+        return
+    for node in test.nodes(ast.Assert):
+        denied = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        if denied and _is_greater(node.test.operand) and test.holds_result(node.test):
+            yield node.lineno, "nan-passes"
+    for node in test.nodes(ast.If):
+        raising = any(isinstance(item, ast.Raise) for item in node.body)
+        if raising and _is_greater(node.test) and test.holds_result(node.test):
+            yield node.lineno, "nan-passes"
+
+
+def _is_greater(node: ast.AST) -> bool:
+    return isinstance(node, ast.Compare) and any(
+        isinstance(op, ast.Gt | ast.GtE) for op in node.ops
+    )
+
+
+_CHECKS: list[Callable[[_Test], _Found]] = [
+    _process_findings,
+    _identity,
+    _never_fails,
+    _unused_comparison,
+    _answer_decides,
+    _swallowed,
+    _skipped_check,
+    _no_shape,
+    _nan_passes,
+]
