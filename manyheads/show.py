@@ -39,6 +39,8 @@ _PAGE_COLOURS = {
 # Four lines that colour-blind readers can tell apart (by dash and marker as well), and that stand
 # out from white and from black alike: at least 3.7 : 1 on both.
 SERIES = ("#3a78cc", "#c8551b", "#1f8f6b", "#a8518f")
+# A cell that begins like a number: its column is set flush right.
+_NUMBER = re.compile(r"[<>~≈×±+−-]?\s?\.?\d|–$|NaN$")
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D")
 
@@ -199,6 +201,7 @@ def weights(
     mask: np.ndarray | None = None,
     numbers: bool | None = None,
     title: str = "",
+    axes: tuple[str, str] = ("queries", "keys"),
     limit: float = 1.0,
     alt: str | None = None,
 ) -> Picture:
@@ -210,6 +213,7 @@ def weights(
         mask: boolean, shape (n, m), True = may attend; hidden cells are crossed out.
         numbers: write each weight into its cell; by default where there is room.
         title: the words above the map.
+        axes: the names of the row axis and the column axis.
         limit: the weight that gets the full colour.
         alt: what the map shows; by default, the largest weight of each query.
 
@@ -221,8 +225,8 @@ def weights(
     """
     weights = _matrix(weights, "weights")
     queries, keys = _labels(weights, queries, keys)
-    figure = _heat_map(weights, queries, keys, mask, numbers, title, limit)
-    return Picture([figure], [alt or _describe_weights(weights, queries, keys, title)])
+    figure = _heat_map(weights, queries, keys, mask, numbers, title, limit, axes)
+    return Picture([figure], [alt or _describe_weights(weights, queries, keys, title, axes)])
 
 
 def matrix(
@@ -327,15 +331,31 @@ def side_by_side(
         limit: the weight that gets the full colour; by default 1, or the largest if that is more.
 
     Returns:
-        The picture, one panel after the other; on a narrow page they stand below each other.
+        The picture, as `row` lays it out.
     """
     arrays = {title: _matrix(w, title) for title, w in panels.items()}
     top = limit or max(1.0, *(_finite(w).max() for w in arrays.values()))
-    maps = [
-        weights(w, queries, keys, mask=mask, numbers=numbers, title=title, limit=top)
-        for title, w in arrays.items()
-    ]
-    return Picture([m.figures[0] for m in maps], [m.alts[0] for m in maps])
+    return row(
+        [
+            weights(w, queries, keys, mask=mask, numbers=numbers, title=title, limit=top)
+            for title, w in arrays.items()
+        ]
+    )
+
+
+def row(pictures: Sequence[Picture]) -> Picture:
+    """Several pictures beside each other; on a narrow page they stand below each other.
+
+    Args:
+        pictures: what the functions of this module return.
+
+    Returns:
+        One picture with all their panels.
+    """
+    return Picture(
+        [figure for picture in pictures for figure in picture.figures],
+        [alt for picture in pictures for alt in picture.alts],
+    )
 
 
 # -------------------------------------------------------------------- tables
@@ -352,10 +372,19 @@ class Table:
                 raise ValueError(f"a row of {len(row)} cells under {len(self.header)} headings")
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
+        columns = zip(self.header, *self.rows, strict=True)
+        sides = ["right" if all(map(_NUMBER.match, cells)) else "left" for _, *cells in columns]
+        align = [f' style="text-align:{side}"' for side in sides]
+        head = "".join(
+            f'<th scope="col"{side}>{html.escape(cell)}</th>'
+            for cell, side in zip(self.header, align, strict=True)
+        )
         body = "".join(
-            f'<tr><th scope="row">{html.escape(first)}</th>'
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+            f'<tr><th scope="row"{align[0]}>{html.escape(first)}</th>'
+            + "".join(
+                f"<td{side}>{html.escape(cell)}</td>"
+                for cell, side in zip(rest, align[1:], strict=True)
+            )
             + "</tr>"
             for first, *rest in self.rows
         )
@@ -544,7 +573,9 @@ def _short(value: float) -> str:
     return "0" if text == "-0" else text.replace("-", "−")
 
 
-def _describe_weights(weights: np.ndarray, queries: list[str], keys: list[str], title: str) -> str:
+def _describe_weights(
+    weights: np.ndarray, queries: list[str], keys: list[str], title: str, axes: tuple[str, str]
+) -> str:
     n, m = weights.shape
     told = []
     for query, row in zip(queries, weights, strict=True):
@@ -555,8 +586,10 @@ def _describe_weights(weights: np.ndarray, queries: list[str], keys: list[str], 
     if n > 8:
         strongest = np.argsort(-np.nan_to_num(weights.max(axis=1)))[:5]
         told = [told[i] for i in sorted(strongest)]
-    what = f"{_sentence(title)}Heat map of attention weights, {n} queries by {m} keys."
-    return f"{what} Largest weights: {'; '.join(told)}."
+    size = f"{n} rows ({axes[0]}) by {m} columns ({axes[1]})"
+    if axes == ("queries", "keys"):
+        size = f"{n} queries by {m} keys"
+    return f"{_sentence(title)}Heat map of weights, {size}. Largest weights: {'; '.join(told)}."
 
 
 def _listed(keys: list[str]) -> str:

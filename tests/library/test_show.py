@@ -60,6 +60,12 @@ def test_text_takes_the_colour_and_the_font_of_the_page():
         assert colour not in page
 
 
+def test_other_axes_have_their_own_names():
+    picture = show.weights(WEIGHTS, axes=("factor", "score"))
+    assert {"factor", "score"} <= words_in(svg_of(picture)[0])
+    assert "2 rows (factor) by 3 columns (score)" in picture.alt
+
+
 def test_a_weight_is_as_opaque_as_it_is_large():
     page = show.weights(np.array([[0.25, 0.75]]), numbers=False)._repr_html_()
     assert "fill-opacity: 0.25" in page and "fill-opacity: 0.75" in page
@@ -105,6 +111,12 @@ def test_panels_side_by_side_share_one_scale_and_have_a_description_each():
     assert "fill-opacity: 0.5" in picture._repr_html_()  # 0.7 of the largest, 1.4
 
 
+def test_pictures_in_a_row_keep_their_panels_and_descriptions():
+    one, two = show.weights(WEIGHTS, title="one"), show.mask(WEIGHTS > 0.2, title="two")
+    assert show.row([one, two]).alts == (one.alt, two.alt)
+    assert len(svg_of(show.row([one, two]))) == 2
+
+
 def test_lines_say_where_they_start_and_end():
     alt = show.lines(
         [2, 4], {"grows": [2, 4], "stays": [1, 1]}, xlabel="$d_k$", ylabel="variance"
@@ -143,9 +155,7 @@ def test_the_same_figure_is_the_same_text():
 
 
 def test_a_terminal_reads_the_description():
-    assert repr(show.weights(WEIGHTS)).startswith(
-        "Figure: Heat map of attention weights, 2 queries"
-    )
+    assert repr(show.weights(WEIGHTS)).startswith("Figure: Heat map of weights, 2 queries")
 
 
 def test_drawing_leaves_matplotlib_as_it_was():
@@ -181,6 +191,11 @@ def test_what_does_not_fit_is_refused(call):
 
 def test_a_table_is_a_table_and_a_terminal_aligns_it():
     table = show.table(["n", "time"], [["128", "3 ms"], ["2", "<1 ms"]])
-    assert '<th scope="row">128</th><td>3 ms</td>' in table._repr_html_()
+    assert re.search(r'<th scope="row"[^>]*>128</th><td[^>]*>3 ms</td>', table._repr_html_())
     assert "&lt;1 ms" in table._repr_html_()
     assert repr(table) == "n    time\n128  3 ms\n2    <1 ms"
+
+
+def test_columns_of_numbers_are_set_flush_right():
+    page = show.table(["what", "time"], [["loop", "× 1.5"], ["product", "<1 ms"]])._repr_html_()
+    assert re.findall(r"text-align:(\w+)", page) == ["left", "right"] * 3
