@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ MARGIN = 30.0  # seconds that T may take beyond a cell's own limits before it co
 _KEPT_ENVIRONMENT = "PATH LANG LC_ALL LC_CTYPE TZ HOME MPLCONFIGDIR TMPDIR VIRTUAL_ENV".split()
 _THREADS = "OMP OPENBLAS MKL BLIS NUMEXPR VECLIB".split()
 _BOOT = "import sys; sys.path.append({root!r}); from headmaster.zygote import main; main({fd})"
+
+# The kernel ties the fork server's life to the thread that started it, and the thread of a pool
+# may end long before the engine does: this one stays.
+_starter = ThreadPoolExecutor(1, thread_name_prefix="headmaster-starter")
 
 
 class EngineError(Exception):
@@ -55,12 +60,13 @@ class Server:
         environment.update({f"{library}_NUM_THREADS": "1" for library in _THREADS})
         environment["PYTHONHASHSEED"] = "0"
         boot = _BOOT.format(root=ROOT, fd=fd)
-        process = subprocess.Popen(
+        process = _starter.submit(
+            subprocess.Popen,
             [*wrapper, sys.executable, "-P", "-c", boot],
             pass_fds=[fd],
             env=environment,
             stdin=subprocess.DEVNULL,
-        )
+        ).result()
         theirs.close()
         ours.settimeout(START_SECONDS)
         try:
@@ -115,6 +121,10 @@ class Engine:
         self._student_base: Server | None = None
         self._shelves: dict[tuple[Any, ...], Server] = {}
         self._lock = threading.Lock()
+
+    @property
+    def _wrapped(self) -> bool:
+        return self._student_base is not self._base
 
     def __enter__(self) -> Engine:
         """Return the engine."""
@@ -191,7 +201,7 @@ class Engine:
                 gauges.append(Gauge(pid, pidfd))
                 for sock in (*pair, reports[1]):
                     sock.close()
-                return _listen(reports[0], job, len(cells))
+                return _listen(reports[0], job, len(cells), self._wrapped)
             finally:
                 for gauge in gauges:
                     gauge.signal(signal.SIGKILL)
@@ -251,7 +261,7 @@ class Run:
     trouble: str | None = None
 
 
-def _listen(sock: socket.socket, job: Job, cells: int) -> Run:
+def _listen(sock: socket.socket, job: Job, cells: int, wrapped: bool) -> Run:
     """Read T's reports until it has done all cells, or S or T is gone."""
     run = Run()
     channel = wire.Channel(sock, lambda: _await(sock, patience))
@@ -260,7 +270,7 @@ def _listen(sock: socket.socket, job: Job, cells: int) -> Run:
         while True:
             head, buffers = channel.receive()
             if head[0] == "begun":
-                run.layers = json.loads(buffers[0])
+                run.layers = {**json.loads(buffers[0]), "bubblewrap": wrapped}
             elif head[0] == "cell":
                 run.current = head[1]
                 patience = job.limits.wall_seconds * 2 + MARGIN
