@@ -31,7 +31,6 @@ import ctypes
 import fcntl
 import functools
 import os
-import platform
 import resource
 import shutil
 import signal
@@ -389,8 +388,3 @@ def confine(
     if program is not None:
         seccomp(program)
     return layers
-
-
-def processor() -> str:
-    """Return the machine's processor, for the doctor's report."""
-    return platform.machine()
