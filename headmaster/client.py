@@ -39,6 +39,7 @@ from headmaster.proxies import (
 GRACE = 1.0  # seconds that S has to react to an interrupt
 POLL = 0.2  # seconds between looks at S's processor time and disk
 MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
+MAX_LINES = 20  # of the student's own in a traceback
 MAX_SAID = 1_000  # pieces of printed text and warnings of one call
 MEASURE_SLACK = 16 << 20  # bytes by which S's own figure may differ from what T sees
 TOUCH_SLACK = (
@@ -75,7 +76,7 @@ class Client:
         self.stopped: str | None = None  # why the present cell has failed, whatever it concludes
         self.proxies: dict[int, Any] = {}
         self.callbacks: list[Callable[..., Any]] = []
-        self.sources: list[tuple[str, str]] = []  # the student's cells, for inspect.getsource
+        self.sources: dict[int, tuple[str, str]] = {}  # number → id and text of S's cells
         self.own_streams: tuple[Any, ...] = ()  # what the student prints never goes there
         self._exceptions: dict[tuple[str, type], type[Exception]] = {}
         self._deadline = time.monotonic() + limits.wall_seconds
@@ -220,9 +221,7 @@ class Client:
             raise RecursionError("too many calls of calls of calls")
         encoder = wire.Encoder(self._node)
         nodes = [encoder.encode(value) for value in values]
-        settings = wire.Encoder(self._node)
-        settings.buffers = encoder.buffers
-        nodes.append(settings.fresh(self._settings()))
+        nodes.append(encoder.encode(self._settings()))
         self._depth += 1
         try:
             self.send([*head, *nodes], encoder.buffers)
@@ -276,9 +275,10 @@ class Client:
                 self._take_changes(decoder, changed)
                 value, error = decoder.decode(node), None
             elif head[0] == "raised":
-                _, names, node, changed, said, moved = head
+                _, names, node, changed, said, moved, frames = head
                 self._take_changes(decoder, changed)
                 value, error = None, self._exception(names, decoder.decode(node))
+                error.__student_lines__ = self._lines(frames)
             else:
                 raise wire.WireError(f"an answer called {head[0][:20]!r}")
             said = _check_said(said)
@@ -312,6 +312,16 @@ class Client:
         except Exception:  # UnicodeDecodeError and others want arguments of their own
             own = self._derive(str(names[0]), Exception)
             return own(*map(str, arguments))
+
+    def _lines(self, frames: Any) -> tuple[str, ...]:
+        """Return the lines of the student's own code on the way to an error, from T's own copy."""
+        lines = []
+        for number, line, function in frames[:MAX_LINES]:
+            source = self.sources.get(number, ("", ""))[1].splitlines()
+            if type(line) is int and 0 < line <= len(source) and type(function) is str:
+                text = source[line - 1].strip()
+                lines.append(f"{text_of(function)[:100]}, line {line}: {text}")
+        return tuple(lines)
 
     def _exception_class(self, names: Any) -> type[BaseException]:
         """Return the builtin exception, or one derived from it, that S's class stands for."""
@@ -420,7 +430,7 @@ class Client:
 
     def source_of(self, name: str) -> tuple[str, int] | None:
         """Return a file name known to linecache and the line where the student defines `name`."""
-        for cell, source in reversed(self.sources):
+        for cell, source in reversed(self.sources.values()):
             try:
                 found = [n for n in ast.walk(ast.parse(source)) if _defines(n, name)]
             except (SyntaxError, ValueError, RecursionError):

@@ -313,14 +313,19 @@ def _troubled(job: Job, why: str, layers: dict[str, bool | str] | None = None) -
 
 def _student_request(job: Job, scratch: str) -> dict[str, Any]:
     total = int(job.limits.cpu_seconds * (len(job.cells) + 1)) + 1
-    own_seed = hashlib.sha256(f"student {job.seed}".encode()).digest()  # T's stays T's
     return {
         "scratch": scratch,
         "limits": dataclasses.asdict(job.limits),
         "total_cpu": total,
         "figures": job.figures,
-        "seed": int.from_bytes(own_seed[:4], "big"),
+        "random": _derived(job.seed, "student"),
     }
+
+
+def _derived(seed: int, role: str) -> int:
+    """Return where the global generators of S or T begin: neither tells the other's, nor `seed`."""
+    digest = hashlib.sha256(f"{role} {seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
 
 
 def _trusted_request(
@@ -331,6 +336,7 @@ def _trusted_request(
         "folder": folder,
         "limits": dataclasses.asdict(job.limits),
         "seed": job.seed,
+        "random": _derived(job.seed, "trusted"),
         "pid": pid,
         "cells": [dataclasses.asdict(cell) for cell in cells],
     }

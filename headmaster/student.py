@@ -24,6 +24,7 @@ import json
 import operator
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -43,6 +44,7 @@ from headmaster.job import Limits
 from headmaster.proxies import SPECIALS
 
 MAX_WARNINGS = 100  # warnings that one call may report
+MAX_FRAMES = 20  # of the student's own in a traceback
 MAX_TEXT = 2000  # characters of a docstring, a warning, an exception's argument
 
 
@@ -80,6 +82,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": function for name, function in _OPERATORS.items()},
     **{f"__r{name}__": _reversed(function) for name, function in _OPERATORS.items()},
 }
+
+_CELL = re.compile(r"<ipython-input-(\d+)-")  # the file name that IPython gives to a cell
 
 _FUNCTIONS = (
     types.FunctionType,
@@ -231,16 +235,20 @@ class Server:
     def _send_error(
         self, error: BaseException, decoder: wire.Decoder, given: list[Any], before: Any
     ) -> None:
+        if isinstance(error, wire.Unsendable):
+            error = TypeError(f"the result cannot be judged: {error}")
+        arguments = tuple(map(_plain_argument, error.args[:20]))
         encoder = wire.Encoder(self._node, decoder.seen)
         try:
             changed = self._changes(encoder, decoder, given)
+            node = encoder.encode(arguments)
             moved = self._random_since(before, encoder)
         except BaseException:  # what it left behind cannot be handed over
             encoder, changed, moved = wire.Encoder(self._node), [], None
+            node = encoder.encode(arguments)
         names = [kind.__name__ for kind in type(error).__mro__]
-        arguments = [_plain_argument(a) for a in error.args[:20]]
-        node = encoder.encode(tuple(arguments))
-        self.channel.send(["raised", names, node, changed, self._said(), moved], encoder.buffers)
+        rest = [changed, self._said(), moved, _own_frames(error)]
+        self.channel.send(["raised", names, node, *rest], encoder.buffers)
 
     def _changes(
         self, encoder: wire.Encoder, decoder: wire.Decoder, given: list[Any]
@@ -365,6 +373,19 @@ def _doc(x: Any) -> str | None:
     return doc[:MAX_TEXT] if type(doc) is str else None
 
 
+def _own_frames(error: BaseException) -> list[list[Any]]:
+    """Return `[cell number, line, function]` of each of the notebook's frames, the last ones."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        found = _CELL.match(code.co_filename)
+        if found:
+            frames.append([int(found[1]), trace.tb_lineno, code.co_name])
+        trace = trace.tb_next
+    return frames[-MAX_FRAMES:]
+
+
 def _plain_argument(value: Any) -> Any:
     """Return an exception's argument as T gets it: plain and short, or as text."""
     if value is None or type(value) in (bool, int, float):
@@ -414,8 +435,8 @@ def run_student(
     notebook.sink.most = limits.output_bytes
     shell.set_figures(notebook, request["figures"])
     shell.attach(notebook)
-    random.seed(request["seed"])
-    np.random.seed(request["seed"] % (1 << 32))
+    random.seed(request["random"])
+    np.random.seed(request["random"])
     channel.send(["hello", layers])
     Server(channel, notebook).serve()
 

@@ -293,12 +293,13 @@ def run_trusted(request: dict[str, Any], fds: list[int]) -> None:
     os.environ["MPLBACKEND"] = "agg"
     if request["folder"]:
         os.chdir(request["folder"])
-    random.seed(request["seed"])
-    np.random.seed(request["seed"] % (1 << 32))
+    random.seed(request["random"])
+    np.random.seed(request["random"])
     gauge = Gauge(request["pid"], fds[2] if len(fds) > 2 else None)
     client = Client(to_student, gauge, limits, Path(request["scratch"]))
     cells = request["cells"]
-    client.sources = [(c["id"], c["source"]) for c in cells if c["kind"] == "student"]
+    sources = {i: (c["id"], c["source"]) for i, c in enumerate(cells, 1) if c["kind"] != "test"}
+    client.sources = sources
     try:
         layers = client.hello()
     except StudentStopped as stopped:
