@@ -18,6 +18,7 @@ to its other functions), so they may only use what a student has.
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import re
 import secrets
@@ -25,6 +26,7 @@ import sys
 import textwrap
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -86,11 +88,12 @@ class Exercise:
         name, idea = test.rsplit("-", 1)
         seed = int(os.environ.get("GRADING_SEED") or secrets.randbits(32))
         spec = self.functions[name]
-        verdict = spec.judge(function, idea, seed)
+        with redirect_stdout(io.StringIO()):  # what a function prints would tell the hidden inputs
+            verdict = spec.judge(function, idea, seed)
+            others = sys._getframe(1).f_globals
+            cause = "" if verdict.passed or verdict.message else spec.cause(others, seed)
         if verdict.passed:
             return
-        others = sys._getframe(1).f_globals
-        cause = "" if verdict.message else spec.cause(others, seed)
         said = verdict.message or cause or verdict.difference
         record = {
             "sentence": f"{verdict.sentence}: {spec.sentences.get(verdict.sentence, '')}",
@@ -287,6 +290,7 @@ class ExerciseText:
     path: Path
     setup: str = ""
     answers: dict[str, str] = field(default_factory=dict)
+    stubs: dict[str, str] = field(default_factory=dict)
     contracts: dict[str, dict[str, str]] = field(default_factory=dict)
     ideas: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -303,6 +307,7 @@ class ExerciseText:
                 self.setup = cell.source
             elif mark.get("solution"):
                 self.answers[grade_id] = _without_markers(cell.source)
+                self.stubs[grade_id] = _stub(cell.source)
             elif mark.get("grade"):
                 name, idea = grade_id.rsplit("-", 1)
                 self.ideas.setdefault(name, {})[idea] = mark["points"]
@@ -322,4 +327,10 @@ class ExerciseText:
 def _without_markers(source: str) -> str:
     """A solution cell's answer: what stands there when the stub's markers are taken out."""
     return "\n".join(line for line in source.splitlines() if "### " not in line)
+
+
+def _stub(source: str) -> str:
+    """A solution cell as students get it."""
+    region = r"^( *)### BEGIN SOLUTION.*?### END SOLUTION"
+    return re.sub(region, r"\1raise NotImplementedError()", source, flags=re.M | re.S)
 

@@ -1,0 +1,191 @@
+"""A sample class: what fifteen people hand in for the first two exercises.
+
+Made from the released notebooks and the specs, so that it stays true when they change:
+`python tests/class/make_class.py` writes `downloads/NN_topic/student_topic.ipynb`, named as a
+learning platform names them, and `expected.json` with the score that each deserves.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.hidden import matrices, scaled_dot_product  # noqa: E402
+
+EXERCISES = (matrices.exercise, scaled_dot_product.exercise)
+SEED = 20  # the expected scores don't depend on it: the tests of the specs prove that
+
+Edit = Callable[[dict], None]
+
+
+@dataclass(frozen=True)
+class Student:
+    """A member of the class: how the functions are written, and what happened to the file.
+
+    styles: which alternative (by its place in the spec) is chosen; None is the course's answer.
+    wrong: a misconception by id for each function that has one.
+    missing: functions that are left as they were released.
+    rewritten: source of one's own, by function.
+    edit: what happened to the notebook afterwards, by accident.
+    file: the file's name, with {topic}.
+    """
+
+    name: str
+    styles: int | None = None
+    wrong: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    rewritten: dict[str, str] = field(default_factory=dict)
+    edit: Edit | None = None
+    file: str = "{student}_{topic}.ipynb"
+    broken: bool = False  # the file is cut off: nobody can grade it
+
+
+def copied_cell(notebook: dict) -> None:
+    """Copying a cell in an editor copies nbgrader's metadata with it."""
+    cells = notebook["cells"]
+    place = next(i for i, cell in enumerate(cells) if cell["metadata"].get("nbgrader", {}).get("solution"))
+    twin = copy.deepcopy(cells[place])
+    twin["id"] = "pasted"
+    cells.insert(place + 1, twin)
+
+
+def answer_below_the_stub(notebook: dict) -> None:
+    """The stub stays as it is, and the answer stands in a new cell below it."""
+    cells = notebook["cells"]
+    for index in range(len(cells) - 1, -1, -1):
+        mark = cells[index]["metadata"].get("nbgrader", {})
+        if mark.get("grade_id") in ("attention", "linear"):
+            own = {"cell_type": "code", "id": f"own-{index}", "metadata": {}, "outputs": [],
+                   "execution_count": None, "source": cells[index]["source"]}  # fmt: skip
+            cells[index]["source"] = "# see below"
+            cells.insert(index + 1, own)
+
+
+def lost_metadata(notebook: dict) -> None:
+    """Some editors drop all metadata and ids when they save."""
+    notebook["metadata"] = {"accelerator": "GPU"}
+    for index, cell in enumerate(notebook["cells"]):
+        cell["metadata"] = {"colab_id": f"x{index}"}
+        del cell["id"]
+    notebook["nbformat_minor"] = 0
+
+
+SCALE_WARNING = '''
+import sys
+import warnings
+
+
+def attention_scores(Q, K):
+    print("scores of", Q.shape, K.shape, file=sys.stderr)
+    warnings.warn("still to be made faster")
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
+        raise ValueError("these do not fit")
+    return Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
+'''
+
+SYNTAX_ERROR = '''
+def padding_mask(lengths, m):
+    return (np.arange(m) < np.asarray(lengths)[:, None]
+'''
+
+CLASS = (
+    Student("ada"),
+    Student("bela", styles=0),
+    Student("chen", styles=1),
+    Student("dilip", styles=2, wrong={"Matrix": "A02-zip-truncates", "attention": "B01-no-scale"}),
+    Student("emma", wrong={"softmax": "A10-maximum-of-the-whole", "attention": "A13-softmax-over-queries"}),
+    Student("farid", wrong={"linear": "C17-weights-transposed", "attention": "B38-mask-the-other-way"}),
+    Student("goran", styles=3, wrong={"xavier_normal": "A39-lecun", "causal_mask": "B37-top-left"}),
+    Student("hana", missing=("xavier_normal", "attention")),
+    Student("ivo", rewritten={"padding_mask": SYNTAX_ERROR, "softmax": "def softmax(x, axis=-1:\n    return x"}),
+    Student("jana", styles=1, edit=copied_cell),
+    Student("karl", file="{student}_{topic} (1).ipynb"),
+    Student("lena", rewritten={"attention_scores": SCALE_WARNING}),
+    Student("mateo", broken=True),
+    Student("noor", styles=2, edit=answer_below_the_stub),
+    Student("olu", wrong={"Matrix": "A13-softmax-by-column", "attention": "B32-mean-for-nothing"}),
+    Student("priya", styles=3, edit=lost_metadata),
+)  # fmt: skip
+
+
+def source(student: Student, spec) -> str | None:
+    """What the student writes for a function; None leaves the stub."""
+    if spec.name in student.missing:
+        return None
+    if spec.name in student.rewritten:
+        return student.rewritten[spec.name].strip("\n")
+    if spec.name in student.wrong:
+        return spec.misconceptions[student.wrong[spec.name]].source
+    if student.styles is None:
+        return spec.exercise.text.answers[spec.name]
+    styles = list(spec.alternatives.values())
+    return styles[student.styles % len(styles)].source
+
+
+def notebook(student: Student, exercise) -> dict:
+    """The released notebook with the student's answers in it."""
+    path = ROOT / "exercises" / exercise.name / f"{exercise.topic}.ipynb"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    for cell in result["cells"]:
+        name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
+        if name in exercise.functions:
+            cell["source"] = source(student, exercise.functions[name]) or cell["source"]
+        elif name.endswith("-question"):
+            cell["source"] = "Because the factor cancels." if student.name != "hana" else cell["source"]
+    if student.edit is not None:
+        student.edit(result)
+    return result
+
+
+def expected(student: Student, exercise) -> dict | None:
+    """Points of each test, and the misconceptions that are to be found; None where nobody can grade."""
+    if student.broken:
+        return None
+    points, found = {}, set()
+    for spec in exercise.functions.values():
+        function = _load(student, spec)
+        for idea, full in spec.ideas.items():
+            verdict = spec.judge(function, idea, SEED) if function is not None else None
+            points[f"{spec.name}-{idea}"] = full if verdict is not None and verdict.passed else 0
+        wrong = student.wrong.get(spec.name)
+        found |= {wrong} if wrong else set()
+    return {"points": points, "misconceptions": sorted(found)}
+
+
+def _load(student: Student, spec):
+    text = source(student, spec)
+    if text is None:
+        return None
+    try:
+        return spec.load(text)
+    except SyntaxError:
+        return None
+
+
+def main() -> None:
+    scores: dict[str, dict] = {}
+    for exercise in EXERCISES:
+        folder = HERE / "downloads" / exercise.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.ipynb"):
+            old.unlink()
+        for student in CLASS:
+            text = json.dumps(notebook(student, exercise), indent=1, ensure_ascii=False) + "\n"
+            name = student.file.format(student=student.name, topic=exercise.topic)
+            (folder / name).write_text(text[: len(text) // 3] if student.broken else text, encoding="utf-8")
+        scores[exercise.name] = {student.name: expected(student, exercise) for student in CLASS}
+    text = json.dumps(scores, indent=1) + "\n"
+    (HERE / "expected.json").write_text(text, encoding="utf-8")
+    print(f"{len(CLASS)} students, {len(EXERCISES)} exercises: {HERE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

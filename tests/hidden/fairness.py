@@ -1,0 +1,91 @@
+"""Whether the hidden tests are fair: every wrong way against every right one, with many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from manyheads.check import contract, report
+from tests.hidden.spec import FunctionSpec, Implementation, Verdict
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """How a misconception fared: with each seed it has to be rejected and named."""
+
+    misconception: str
+    seeds: int
+    rejected: int  # seeds with which a hidden test failed
+    named: int  # seeds with which a failed test named it
+    shown: str  # what the visible checks name, "" where they find nothing wrong
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How a right implementation fared: with each seed it has to get full marks."""
+
+    style: str
+    seeds: int
+    accepted: int
+
+
+def verdicts(spec: FunctionSpec, source: str, seed: int) -> dict[str, Verdict]:
+    """The verdict on every idea of a function."""
+    function = spec.load(source)
+    return {idea: spec.judge(function, idea, seed) for idea in spec.ideas}
+
+
+def rejection(spec: FunctionSpec, key: str, seeds: Iterable[int]) -> Rejection:
+    """Try a misconception with each seed, and show it to the visible checks."""
+    wrong = spec.misconceptions[key]
+    seeds = list(seeds)
+    failed = [
+        [v for v in verdicts(spec, wrong.source, seed).values() if not v.passed] for seed in seeds
+    ]
+    return Rejection(
+        key,
+        len(seeds),
+        sum(bool(found) for found in failed),
+        sum(key in [v.misconception for v in found] for found in failed),
+        _shown(spec, wrong),
+    )
+
+
+def acceptance(spec: FunctionSpec, right: Implementation, seeds: Iterable[int]) -> Acceptance:
+    """Try a right implementation with each seed."""
+    seeds = list(seeds)
+    passed = [
+        all(v.passed for v in verdicts(spec, right.source, seed).values()) for seed in seeds
+    ]
+    return Acceptance(right.name, len(seeds), sum(passed))
+
+
+def right_ways(spec: FunctionSpec) -> list[Implementation]:
+    """The course's answer and the alternatives."""
+    answer = Implementation("the course's answer", spec.exercise.text.answers[spec.name])
+    return [answer, *spec.alternatives.values()]
+
+
+def fairness(spec: FunctionSpec, seeds: Iterable[int]) -> dict:
+    """Everything about a function, for `build/fairness.json`."""
+    seeds = list(seeds)
+    return {
+        "exercise": spec.exercise.name,
+        "function": spec.name,
+        "misconceptions": [asdict(rejection(spec, key, seeds)) for key in spec.misconceptions],
+        "styles": [asdict(acceptance(spec, right, seeds)) for right in right_ways(spec)],
+    }
+
+
+def _shown(spec: FunctionSpec, wrong: Implementation) -> str:
+    """What a student who runs the visible checks idea by idea is told."""
+    visible = contract.load(spec.exercise.name)[spec.name]
+    function = spec.load(wrong.source)
+    named = []
+    for idea in visible.ideas:
+        failure = report(visible, function, idea).failure
+        if failure is not None:
+            named.append(failure.misconception or "")
+    if wrong.name in named:
+        return wrong.name
+    return next(filter(None, named), "")
