@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manyheads.check import contract
-from tests.hidden.__main__ import VISIBLE, compiled, exercises
+from tests.hidden.__main__ import VISIBLE, compiled, exercises, texts
 from tests.hidden.fairness import acceptance, rejection, right_ways, verdicts
 
 EXERCISES = exercises()
@@ -82,6 +82,10 @@ def test_fresh_seeds_give_fresh_inputs(spec):
 
     assert repr(hidden(1)) != repr(hidden(2))
     assert repr(hidden(1)) == repr(hidden(1))
+
+
+def test_every_exercise_text_has_a_spec():
+    assert [exercise.name for exercise in EXERCISES] == texts()
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.name)

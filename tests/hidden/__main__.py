@@ -23,10 +23,16 @@ SEEDS = range(1, 21)
 
 
 def exercises() -> list[Exercise]:
-    """Every exercise that has a text, in order, with its spec."""
-    names = sorted(path.parent.name for path in SOLUTIONS.glob("*/*.md"))
-    modules = [importlib.import_module(f"tests.hidden.{name.split('_', 1)[1]}") for name in names]
-    return [module.exercise for module in modules]
+    """Every exercise that has a spec, in order."""
+    here = Path(__file__).parent
+    topics = [name.split("_", 1)[1] for name in texts()]
+    ready = [topic for topic in topics if (here / f"{topic}.py").is_file()]
+    return [importlib.import_module(f"tests.hidden.{topic}").exercise for topic in ready]
+
+
+def texts() -> list[str]:
+    """The exercises that have a text, in order."""
+    return sorted(path.parent.name for path in SOLUTIONS.glob("*/*.md"))
 
 
 def compiled(exercise: Exercise) -> str:
