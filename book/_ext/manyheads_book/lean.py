@@ -80,7 +80,9 @@ def stylesheet(folder: Path) -> str:
     katex = (VENDOR / "katex/katex.min.css").read_text("utf8")
     katex = re.sub(r",url\([^)]*\.(?:woff|ttf)\) format\([^)]*\)", "", katex)
     katex = katex.replace("url(fonts/", "url(katex/fonts/")
-    design = (Path(sphinx_design.__file__).parent / "static/sphinx-design.min.css").read_text("utf8")
+    design = (Path(sphinx_design.__file__).parent / "static/sphinx-design.min.css").read_text(
+        "utf8"
+    )
     own = "\n".join(path.read_text("utf8") for path in sorted((STATIC / "css").glob("*.css")))
     own = own.replace("url(../fonts/", "url(fonts/")
     return katex + used_rules(minified(design), classes_of(folder)) + minified(own)
