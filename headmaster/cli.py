@@ -398,6 +398,22 @@ def show(assignment: str, student: str, folder: str, again: bool, as_json: bool)
 @main.command()
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
+def release(assignments: tuple[str, ...], folder: str) -> None:
+    """Make the notebooks that students get from their sources, by nbgrader.
+
+    A source is a notebook, or a MyST text (topic.md) with nbgrader's metadata.
+    """
+    from headmaster.authoring import release as release_one
+
+    course = Course.open(folder)
+    for assignment in assignments:
+        for path in release_one(course, assignment):
+            click.echo(f"{assignment}: {path.relative_to(course.root)}")
+
+
+@main.command()
+@click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
+@_course
 def lint(assignments: tuple[str, ...], folder: str) -> None:
     """Look for test cells that do not judge what they seem to judge.
 

@@ -94,6 +94,11 @@ class Course:
         except TypeError as error:
             raise CourseError(f"c.Headmaster.limits in {CONFIG}: {error}") from None
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Return the patterns of files that are neither copied nor handed in."""
+        return tuple(self.setting("CourseDirectory", "ignore", IGNORED))
+
     def assignments(self) -> list[str]:
         """Return the names of the assignments that have a source."""
         source = self.folder("source")
@@ -125,10 +130,10 @@ class Course:
         return [student for student in known if not wanted or student in wanted]
 
 
-def skipped(name: str) -> bool:
+def skipped(name: str, patterns: tuple[str, ...] = IGNORED) -> bool:
     """Say whether a file is nobody's work: caches, checkpoints, what operating systems leave."""
     parts = PurePosixPath(name).parts
-    return any(fnmatch.fnmatch(part, pattern) for part in parts for pattern in IGNORED + LITTER)
+    return any(fnmatch.fnmatch(part, pattern) for part in parts for pattern in patterns + LITTER)
 
 
 def _load_config(folder: Path) -> Any:

@@ -43,7 +43,8 @@ def take_in(course: Course, spec: AssignmentSpec, student: str) -> HandIn:
     """Read a student's folder; whatever is wrong with it stands in the hand-in as Refused."""
     folder = course.folder("submitted", student, spec.name)
     try:
-        files = _unpack_single_archive(read_folder(folder))
+        found = _unpack_single_archive(read_folder(folder))
+        files = {n: data for n, data in found.items() if not skipped(n, course.ignored)}
     except Refused as refused:
         everything = {notebook.name: refused for notebook in spec.notebooks}
         return HandIn(student, everything, (), _modified(folder), _digest_of_refusal(refused))

@@ -98,7 +98,7 @@ def load_assignment(course: Course, name: str) -> AssignmentSpec:
     course.require_assignment(name)
     folder = course.folder("source", ".", name)
     notebooks = tuple(_load(course, path) for path in _notebook_files(folder))
-    files = tuple(_other_files(folder))
+    files = tuple(_other_files(folder, course.ignored))
     digest = hashlib.sha256(repr(notebooks).encode())
     digest.update(repr(files).encode())
     for path in _imported_files(notebooks, course.trusted_path):
@@ -134,13 +134,13 @@ def _is_notebook_text(path: Path) -> bool:
     return head.startswith("---") and ("jupytext" in head or "kernelspec" in head)
 
 
-def _other_files(folder: Path) -> list[tuple[str, bytes]]:
+def _other_files(folder: Path, ignored: tuple[str, ...]) -> list[tuple[str, bytes]]:
     paths = (p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink())
     named = ((p.relative_to(folder).as_posix(), p) for p in paths)
     return [
         (name, path.read_bytes())
         for name, path in named
-        if not skipped(name)
+        if not skipped(name, ignored)
         and path.suffix != ".ipynb"
         and not (path.suffix == ".md" and _is_notebook_text(path))
     ]
