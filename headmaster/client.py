@@ -83,7 +83,7 @@ class Client:
         self._cpu_limit = limits.cpu_seconds
         self._in_grace = False
         self._depth = 0
-        self._random = wire.global_random()
+        self._random = wire.GlobalRandom()
         self._baseline = Baseline()
 
     # ----------------------------------------------------------------------------- limits
@@ -241,11 +241,8 @@ class Client:
 
     def _settings(self) -> dict[str, Any]:
         """Return what S needs to know of T's state for the next call."""
-        now = wire.global_random()
-        moved = not wire.same_random(now, self._random)
-        self._random = now
         return {
-            "random": wire.pack_random(now) if moved else None,
+            "random": wire.pack_random() if self._random.moved() else None,
             "errors": self._baseline.errors(),
             "warnings": self._baseline.wants_warnings(),
         }
@@ -284,7 +281,7 @@ class Client:
             said = _check_said(said)
             if moved is not None:
                 wire.set_random(decoder.decode(moved))
-                self._random = wire.global_random()
+                self._random.moved()
         except (wire.WireError, TypeError, ValueError, LookupError, RecursionError) as wrong:
             self.broken(str(wrong))
         self._pass_on(said)
@@ -486,7 +483,7 @@ def _check_said(said: Any) -> list[list[Any]]:
 
 
 class Baseline:
-    """T's warnings and floating-point settings as they were: what a test has changed is passed on."""
+    """T's warnings and floating-point settings as they were: a test's changes are passed on."""
 
     def __init__(self) -> None:
         self._filters = list(warnings.filters)

@@ -159,12 +159,13 @@ class Engine:
         lost: dict[str, CellResult] = {}
         layers: dict[str, bool | str] = {}
         ran = Run()
-        deaths = 0
+        deaths, used = 0, 0.0
         until = time.monotonic() + job.limits.total_seconds
         for _ in range(job.limits.restarts + 1):
             cells = [cell for cell in job.cells if cell.id not in lost]
             ran = self._once(job, cells)
             layers = ran.layers or layers
+            used += ran.cpu_seconds
             if ran.trouble:
                 return _troubled(job, ran.trouble, layers)
             if ran.finished or time.monotonic() > until:
@@ -181,7 +182,7 @@ class Engine:
         results = []
         for cell in job.cells:
             results.append(lost.get(cell.id) or ran.results.get(cell.id) or _not_run(cell.id))
-        return Outcome(tuple(results), layers, job.seed)
+        return Outcome(tuple(results), layers, job.seed, cpu_seconds=used)
 
     def _once(self, job: Job, cells: list[Any]) -> Run:
         """Run `cells` in a fresh pair of processes."""
@@ -259,6 +260,7 @@ class Run:
     killer: CellResult | None = None  # the cell in which S died
     finished: bool = False
     trouble: str | None = None
+    cpu_seconds: float = 0.0
 
 
 def _listen(sock: socket.socket, job: Job, cells: int, wrapped: bool) -> Run:
@@ -283,6 +285,7 @@ def _listen(sock: socket.socket, job: Job, cells: int, wrapped: bool) -> Run:
                 run.trouble = head[1]
                 return run
             elif head[0] == "end":
+                run.cpu_seconds = json.loads(buffers[0])
                 run.finished = len(run.results) == cells
                 if not run.finished:
                     run.killer = last

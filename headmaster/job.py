@@ -88,6 +88,7 @@ class Outcome:
     confinement: dict[str, bool | str]
     seed: int
     trouble: str | None = None
+    cpu_seconds: float = 0.0  # processor time of S and T, replays included
 
     def __getitem__(self, cell_id: str) -> CellResult:
         """Return the result of the cell with this id."""

@@ -1,4 +1,4 @@
-"""The notebook's shell in S: IPython without a kernel, its outputs captured as nbformat wants them."""
+"""The notebook's shell in S: IPython without a kernel, its outputs kept as nbformat wants them."""
 
 from __future__ import annotations
 

@@ -103,6 +103,7 @@ class Server:
         self.shell = notebook
         self.busy = False  # student code runs: an interrupt is meant for it
         self.objects: list[Any] = []  # what T holds proxies of, by number
+        self.random = wire.GlobalRandom()
         self.nodes: dict[int, wire.Node] = {}  # id of an object → the node that describes it
 
     def serve(self) -> None:
@@ -148,21 +149,21 @@ class Server:
             if head[1] not in names:
                 self.channel.send(["absent"])
                 return
-            self._send_value(names[head[1]], decoder, [], None)
+            self.random.moved()
+            self._send_value(names[head[1]], decoder, [])
             return
         *what, settings = head[1:]
         function, args, kwargs = self._meaning(head[0], what, decoder)
         given = self._snapshots(decoder, len(decoder.seen))
         with self._settings(decoder.decode(settings)):
-            before = wire.global_random()
             try:
                 self.busy = True
                 call = self._measured if head[0] == "measure" else _simply
                 value = call(function, args, kwargs)
-                self._send_value(value, decoder, given, before)
+                self._send_value(value, decoder, given)
             except BaseException as error:
                 self.busy = False
-                self._send_error(error, decoder, given, before)
+                self._send_error(error, decoder, given)
             finally:
                 self.busy = False
 
@@ -182,6 +183,7 @@ class Server:
         """Put T's settings in force for one call: random state, np.errstate, warnings wanted."""
         if settings.get("random") is not None:
             wire.set_random(settings["random"])
+        self.random.moved()  # what it is now is known; what the call changes is news
         with warnings.catch_warnings(), np.errstate(**(settings.get("errors") or {})):
             if settings.get("warnings"):
                 warnings.simplefilter("always")
@@ -224,17 +226,15 @@ class Server:
 
     # --------------------------------------------------------------------------- answers
 
-    def _send_value(self, value: Any, decoder: wire.Decoder, given: list[Any], before: Any) -> None:
+    def _send_value(self, value: Any, decoder: wire.Decoder, given: list[Any]) -> None:
         encoder = wire.Encoder(self._node, decoder.seen)
         changed = self._changes(encoder, decoder, given)
         node = encoder.encode(value)
-        rest = [changed, self._said(), self._random_since(before, encoder)]
+        rest = [changed, self._said(), self._random_moved(encoder)]
         self.busy = False
         self.channel.send(["value", node, *rest], encoder.buffers)
 
-    def _send_error(
-        self, error: BaseException, decoder: wire.Decoder, given: list[Any], before: Any
-    ) -> None:
+    def _send_error(self, error: BaseException, decoder: wire.Decoder, given: list[Any]) -> None:
         if isinstance(error, wire.Unsendable):
             error = TypeError(f"the result cannot be judged: {error}")
         arguments = tuple(map(_plain_argument, error.args[:20]))
@@ -242,7 +242,7 @@ class Server:
         try:
             changed = self._changes(encoder, decoder, given)
             node = encoder.encode(arguments)
-            moved = self._random_since(before, encoder)
+            moved = self._random_moved(encoder)
         except BaseException:  # what it left behind cannot be handed over
             encoder, changed, moved = wire.Encoder(self._node), [], None
             node = encoder.encode(arguments)
@@ -275,11 +275,8 @@ class Server:
                 said.append(["warning", *output["warning"]])
         return said
 
-    def _random_since(self, before: Any, encoder: wire.Encoder) -> wire.Node:
-        now = wire.global_random()
-        if before is None or wire.same_random(before, now):
-            return None
-        return encoder.encode(wire.pack_random(now))
+    def _random_moved(self, encoder: wire.Encoder) -> wire.Node:
+        return encoder.encode(wire.pack_random()) if self.random.moved() else None
 
     # -------------------------------------------------------------------- objects and names
 

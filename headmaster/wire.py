@@ -14,6 +14,7 @@ returns it, and changes in place find their way home.
 from __future__ import annotations
 
 import builtins
+import ctypes
 import json
 import math
 import random
@@ -603,10 +604,7 @@ def write_back(old: Any, new: Any) -> None:
         old[...] = new
     elif type(old) is list and type(new) is list:
         old[:] = new
-    elif isinstance(old, dict) and type(new) is dict:
-        old.clear()
-        old.update(new)
-    elif type(old) is set and type(new) is set:
+    elif (isinstance(old, dict) and type(new) is dict) or (type(old) is set and type(new) is set):
         old.clear()
         old.update(new)
     elif isinstance(old, np.random.Generator) and isinstance(new, np.random.Generator):
@@ -619,29 +617,49 @@ def write_back(old: Any, new: Any) -> None:
 
 # --------------------------------------------------------------- the two global random states
 
-
-def global_random() -> tuple[Any, Any]:
-    """Return the states of `numpy.random`'s legacy generator and of `random`."""
-    return np.random.get_state(legacy=False), random.getstate()
+_STATE_BYTES = 4 * 624 + 4  # numpy's MT19937: its words and its position
 
 
-def same_random(a: tuple[Any, Any] | None, b: tuple[Any, Any] | None) -> bool:
-    """Tell whether two results of `global_random` are equal, cheaply where they are not."""
-    if a is None or b is None or a[1] != b[1]:
-        return False
-    x, y = a[0], b[0]
-    if x["state"]["pos"] != y["state"]["pos"] or x["has_gauss"] != y["has_gauss"]:
-        return False
-    return x["gauss"] == y["gauss"] and np.array_equal(x["state"]["key"], y["state"]["key"])
+class GlobalRandom:
+    """Notices when `random` or numpy's legacy generator has moved.
+
+    `np.random.get_state` costs as much as all the rest of a call, so the generator's memory is
+    compared first. A cached second normal number is not in it: while there is one, ask in full.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, ...] = ()
+        self._cached = False
+        self.moved()
+
+    def moved(self) -> bool:
+        """Tell whether a generator has moved since the last time this was asked."""
+        now = (random.getstate(), _numpy_memory(), _normal_cache() if self._cached else None)
+        moved = now != self._last
+        if moved:
+            self._cached = _normal_cache() is not None
+            self._last = (*now[:2], _normal_cache() if self._cached else None)
+        return moved
 
 
-def pack_random(state: tuple[Any, Any]) -> list[Any]:
-    """Return plain data for a state of `global_random`."""
-    legacy, (version, words, gauss) = state
-    key = np.asarray(legacy["state"]["key"])
-    position, has_gauss = int(legacy["state"]["pos"]), int(legacy["has_gauss"])
-    plain = [key, position, has_gauss, float(legacy["gauss"])]
-    return [*plain, version, np.array(words, np.uint32), gauss]
+def _numpy_memory() -> bytes:
+    bits = np.random.get_bit_generator()
+    if not isinstance(bits, np.random.MT19937):
+        return repr(bits.state).encode()
+    return ctypes.string_at(bits.ctypes.state_address, _STATE_BYTES)
+
+
+def _normal_cache() -> float | None:
+    state = np.random.get_state(legacy=False)
+    return state["gauss"] if state["has_gauss"] else None
+
+
+def pack_random() -> list[Any]:
+    """Return the states of both global generators as plain data."""
+    version, words, gauss = random.getstate()
+    _, key, position, has_gauss, cached = np.random.get_state()
+    numpy_state = [np.asarray(key), int(position), int(has_gauss), float(cached)]
+    return [*numpy_state, version, np.array(words, np.uint32), gauss]
 
 
 def set_random(packed: Any) -> None:
@@ -649,6 +667,8 @@ def set_random(packed: Any) -> None:
     try:
         key, position, has_gauss, cached, version, words, gauss = packed
         if key.size != 624 or words.size != 625 or words[-1] > 624 or not 0 <= position <= 624:
+            raise WireError("a wrong random state")
+        if gauss is not None and type(gauss) is not float:
             raise WireError("a wrong random state")
         np.random.set_state(("MT19937", key, position, has_gauss, cached))
         random.setstate((version, tuple(words.tolist()), gauss))
