@@ -61,6 +61,9 @@ class Case:
 
 CASES: dict[str, Case] = {}
 
+# Where sizes are not drawn: all different, none of them 1, none hidden in another.
+FIXED = Sizes(n=5, m=4, d_k=6, d_v=7, h=3, spare=2)
+
 
 def case(of: str | None = None, **about: Any) -> Callable:
     """Register the decorated maker, for the function `of` or else the one with the maker's name."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from .cases import CASES, Arguments, Case, Sizes, batches, draw_items, seeds, sizes, stack
+from .cases import CASES, FIXED, Arguments, Case, batches, draw_items, seeds, sizes, stack
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -187,6 +187,5 @@ def rounded(a: np.ndarray) -> np.ndarray:
 
 def example(case: Case, batch: tuple[int, ...] = ()) -> Arguments:
     """Arguments of fixed sizes, none of them 1."""
-    fixed = Sizes(n=5, m=4, d_k=6, d_v=7, h=3, spare=2)
-    items = draw_items(case, np.random.default_rng(0), fixed, int(np.prod(batch)))
+    items = draw_items(case, np.random.default_rng(0), FIXED, int(np.prod(batch)))
     return stack(case, items, batch)
