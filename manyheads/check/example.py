@@ -34,7 +34,7 @@ class Example:
     expect: the right value, where it isn't what the reference returns (statistics of random draws).
     rtol, atol: tolerances other than the contract's.
     memory: the most bytes that the calls may allocate.
-    no_warning: a warning breaks the contract here.
+    no_warning: a RuntimeWarning (NumPy's: 0/0, overflow) breaks the contract here.
     once: do not run it a second time (long examples).
     """
 
@@ -89,7 +89,7 @@ def run(example: Example, functions: Mapping[str, Any]) -> Outcome:
         value=value,
         again=again,
         changed=changed,
-        warned=str(caught[0].message) if caught else "",
+        warned=next((str(w.message) for w in caught if w.category is RuntimeWarning), ""),
         peak=meter.peak if example.memory is not None else None,
     )
 

@@ -7,7 +7,9 @@ learning platform names them, and `expected.json` with the score that each deser
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -149,25 +151,35 @@ def expected(student: Student, exercise) -> dict | None:
     """Points of each test, and the misconceptions that are to be found; None where nobody can grade."""
     if student.broken:
         return None
-    points, found = {}, set()
-    for spec in exercise.functions.values():
-        function = _load(student, spec)
-        for idea, full in spec.ideas.items():
-            verdict = spec.judge(function, idea, SEED) if function is not None else None
-            points[f"{spec.name}-{idea}"] = full if verdict is not None and verdict.passed else 0
-        wrong = student.wrong.get(spec.name)
-        found |= {wrong} if wrong else set()
-    return {"points": points, "misconceptions": sorted(found)}
+    functions = _load(student, exercise)
+    points = {
+        f"{spec.name}-{idea}": full if spec.judge(functions[spec.name], idea, SEED).passed else 0
+        for spec in exercise.functions.values()
+        for idea, full in spec.ideas.items()
+    }
+    found = sorted(set(student.wrong.values()) & _ids(exercise))
+    return {"points": points, "misconceptions": found}
 
 
-def _load(student: Student, spec):
-    text = source(student, spec)
-    if text is None:
-        return None
+def _ids(exercise) -> set[str]:
+    return {key for spec in exercise.functions.values() for key in spec.misconceptions}
+
+
+def _load(student: Student, exercise) -> dict:
+    """The student's functions together, as in the notebook; a cell that does not compile leaves none."""
+    written = {}
+    for name, spec in exercise.functions.items():
+        text = source(student, spec) or exercise.text.stubs[name]
+        written[name] = text if _compiles(text) else f"{name} = None"
+    return exercise.namespace(**written)
+
+
+def _compiles(text: str) -> bool:
     try:
-        return spec.load(text)
+        compile(text, "<student>", "exec")
     except SyntaxError:
-        return None
+        return False
+    return True
 
 
 def main() -> None:
@@ -181,7 +193,8 @@ def main() -> None:
             text = json.dumps(notebook(student, exercise), indent=1, ensure_ascii=False) + "\n"
             name = student.file.format(student=student.name, topic=exercise.topic)
             (folder / name).write_text(text[: len(text) // 3] if student.broken else text, encoding="utf-8")
-        scores[exercise.name] = {student.name: expected(student, exercise) for student in CLASS}
+        with contextlib.redirect_stderr(io.StringIO()):
+            scores[exercise.name] = {student.name: expected(student, exercise) for student in CLASS}
     text = json.dumps(scores, indent=1) + "\n"
     (HERE / "expected.json").write_text(text, encoding="utf-8")
     print(f"{len(CLASS)} students, {len(EXERCISES)} exercises: {HERE.relative_to(ROOT)}")

@@ -239,16 +239,6 @@ def scores_by_einsum(Q, K):
     return np.einsum("...id,...jd->...ij", Q, K) / np.sqrt(K.shape[-1])
 
 
-@scores.alternative("loops into lists")
-def scores_by_loops(Q, K):
-    Q, K = np.asarray(Q, dtype=float), np.asarray(K, dtype=float)
-    if Q.ndim != K.ndim or Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
-        raise ValueError(f"{Q.shape} {K.shape}")
-    if Q.ndim > 2:
-        return [scores_by_loops(q, k) for q, k in zip(Q, K, strict=True)]
-    return [[sum(a * b for a, b in zip(q, k, strict=True)) / len(q) ** 0.5 for k in K] for q in Q]
-
-
 @scores.alternative("quarter power on both sides")
 def quarter_powers(Q, K):
     if Q.shape[-1] != K.shape[-1]:
@@ -274,6 +264,16 @@ def scores_by_broadcast(Q, K):
         raise ValueError("no fit")
     products = np.expand_dims(Q, -2) * np.expand_dims(K, -3)
     return np.asfortranarray(products.sum(axis=-1) / math.sqrt(products.shape[-1]))
+
+
+@scores.alternative("loops into lists")
+def scores_by_loops(Q, K):
+    Q, K = np.asarray(Q, dtype=float), np.asarray(K, dtype=float)
+    if Q.ndim != K.ndim or Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
+        raise ValueError(f"{Q.shape} {K.shape}")
+    if Q.ndim > 2:
+        return [scores_by_loops(q, k) for q, k in zip(Q, K, strict=True)]
+    return [[sum(a * b for a, b in zip(q, k, strict=True)) / len(q) ** 0.5 for k in K] for q in Q]
 
 
 # --- causal_mask -----------------------------------------------------------------------------------
