@@ -100,8 +100,7 @@ def _timestamp(data: bytes | None, notes: list[str]) -> datetime | None:
     try:
         from dateutil import parser, tz
 
-        zones = {"UTC": tz.UTC, "GMT": tz.UTC}
-        moment = parser.parse(text, tzinfos=lambda name, offset: zones.get(name) or tz.gettz(name))
+        moment = parser.parse(text, tzinfos=lambda name, offset: offset or tz.gettz(name))
         return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     except (ValueError, OverflowError):
         notes.append(f"{TIMESTAMP} holds no time that can be read: {text!r}")
@@ -195,7 +194,9 @@ def _unpack_single_archive(files: dict[str, bytes]) -> dict[str, bytes]:
     if len(archives) > 1 or not zips:
         raise Refused("bad-archive", "Hand in the notebook itself, or one zip file that holds it.")
     rest = {name: data for name, data in files.items() if name not in archives}
-    return {**rest, **read_zip(files[zips[0]])}
+    inside = read_zip(files[zips[0]])
+    inside.pop(TIMESTAMP, None)  # the time is the collector's to say
+    return {**inside, **rest}
 
 
 def read_zip(data: bytes) -> dict[str, bytes]:

@@ -206,7 +206,8 @@ class _Matching:
         names = set(pycode.defined_names(source))
         if not names or not pycode.is_empty_stub(source):
             return False
-        others = [self.real[i] for i in self._unowned(names) if i != index]
+        places = self._unowned(names) if index in self.owner else range(len(self.submitted))
+        others = [self.real[i] for i in places if i != index]
         return names <= set().union(*others)
 
     def assembly(self) -> Assembly:

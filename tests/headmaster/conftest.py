@@ -188,3 +188,20 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> OneProcess:
     engine = OneProcess()
     monkeypatch.setattr("headmaster.pool._engine", lambda: engine)
     return engine
+
+
+def nbgrader_api(folder: Path) -> Any:
+    """Return stock nbgrader's API for a course, with its sources as notebooks."""
+    from headmaster.gradebook import light_nbgrader
+
+    light_nbgrader()
+    import jupytext
+    from nbgrader.apps.api import NbGraderAPI
+    from traitlets.config import Config
+
+    for text in (folder / "source").rglob("*.md"):
+        jupytext.write(jupytext.read(text), text.with_suffix(".ipynb"))
+        text.unlink()
+    config = Course.open(folder).config
+    config.merge(Config({"CourseDirectory": {"root": str(folder)}}))
+    return NbGraderAPI(config=config)
