@@ -10,9 +10,9 @@ import builtins
 import contextlib
 import json
 import linecache
-import select
 import signal
 import socket
+import struct
 import sys
 import time
 import types
@@ -36,6 +36,9 @@ from headmaster.proxies import (
     number_of,
 )
 
+ENDED = "ended (a crash, os._exit, or no memory left)"
+
+SEND_SECONDS = 30  # that S may take to read on
 GRACE = 1.0  # seconds that S has to react to an interrupt
 POLL = 0.2  # seconds between looks at S's processor time and disk
 MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
@@ -67,7 +70,8 @@ class Client:
 
     def __init__(self, sock: socket.socket, gauge: Gauge, limits: Limits, scratch: Path):
         self.sock = sock
-        self.channel = wire.Channel(sock, self._wait)
+        self.channel = wire.Channel(sock, self._check, POLL)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self.gauge = gauge
         self.limits = limits
         self.scratch = scratch
@@ -77,6 +81,7 @@ class Client:
         self.proxies: dict[int, Any] = {}
         self.callbacks: list[Callable[..., Any]] = []
         self.sources: dict[int, tuple[str, str]] = {}  # number → id and text of S's cells
+        self._places: dict[str, tuple[str, int]] | None = None
         self.own_streams: tuple[Any, ...] = ()  # what the student prints never goes there
         self._exceptions: dict[tuple[str, type], type[Exception]] = {}
         self._deadline = time.monotonic() + limits.wall_seconds
@@ -94,19 +99,12 @@ class Client:
         self._deadline = time.monotonic() + self.limits.wall_seconds
         self._cpu_limit = self.gauge.cpu_seconds() + self.limits.cpu_seconds
 
-    def _wait(self) -> None:
-        """Wait until S has sent something; raises _LimitReached instead of waiting too long."""
-        while True:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise _LimitReached("took too long")
-            ready, _, _ = select.select([self.sock], [], [], min(left, POLL))
-            if ready:
-                return
-            if not self._in_grace:
-                self._look()
-
-    def _look(self) -> None:
+    def _check(self) -> None:
+        """Look at what S has used while T waits; raises _LimitReached, or ends S."""
+        if time.monotonic() > self._deadline:
+            raise _LimitReached("took too long")
+        if self._in_grace:
+            return
         if self.gauge.cpu_seconds() > self._cpu_limit:
             limit = f"{self.limits.cpu_seconds:g} seconds of processor time"
             raise _LimitReached(f"used more than {limit}")
@@ -131,7 +129,7 @@ class Client:
             self.kill(f"sent what is not an answer ({error})")
             raise StudentStopped(self.dead) from None
         except (EOFError, OSError):
-            self.kill("ended (a crash, os._exit, or no memory left)")
+            self.kill(ENDED)
             raise StudentStopped(self.dead) from None
         if type(head) is not list or not head or type(head[0]) is not str:
             self.broken("an answer without a name")
@@ -160,13 +158,13 @@ class Client:
         if self.dead:
             raise StudentStopped(self.dead)
         try:
-            self.sock.settimeout(max(0.1, self._deadline - time.monotonic()))
             self.channel.send(head, buffers)
-        except OSError:
+        except BlockingIOError:
             self.kill("stopped reading")
             raise StudentStopped(self.dead) from None
-        finally:
-            self.sock.settimeout(None)
+        except OSError:
+            self.kill(ENDED)
+            raise StudentStopped(self.dead) from None
 
     # ------------------------------------------------------------------- cells and requests
 
@@ -427,25 +425,26 @@ class Client:
 
     def source_of(self, name: str) -> tuple[str, int] | None:
         """Return a file name known to linecache and the line where the student defines `name`."""
-        for cell, source in reversed(self.sources.values()):
-            try:
-                found = [n for n in ast.walk(ast.parse(source)) if _defines(n, name)]
-            except (SyntaxError, ValueError, RecursionError):
-                continue
-            if found:
-                file = f"<student's cell {cell}>"
-                lines = source.splitlines(keepends=True)
-                linecache.cache[file] = (len(source), None, lines, file)
-                return file, found[-1].lineno
-        return None
+        if self._places is None:
+            self._places = {}
+            for cell, source in self.sources.values():
+                self._places.update(_definitions(f"<student's cell {cell}>", source))
+        return self._places.get(name)
 
 
 class _LimitReached(Exception):
     """S has used up its time."""
 
 
-def _defines(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == name
+def _definitions(file: str, source: str) -> dict[str, tuple[str, int]]:
+    """Return where a cell defines its functions, and let linecache know the text."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {node.name: (file, node.lineno) for node in functions}
 
 
 def _identifier(name: Any) -> str:

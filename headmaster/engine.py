@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -257,46 +256,57 @@ class Run:
     results: dict[str, CellResult] = dataclasses.field(default_factory=dict)
     layers: dict[str, bool | str] = dataclasses.field(default_factory=dict)
     current: str | None = None  # the cell that was running when the reports ended
-    killer: CellResult | None = None  # the cell in which S died
-    finished: bool = False
+    ended: bool = False  # T has said that it is done
+    finished: bool = False  # … and has done all cells
     trouble: str | None = None
     cpu_seconds: float = 0.0
+
+    @property
+    def killer(self) -> CellResult | None:
+        """The result of the cell in which S died, if T had to stop there."""
+        if not self.ended or self.finished or not self.results:
+            return None
+        return list(self.results.values())[-1]
+
+    def take(self, head: wire.Head, values: list[Any]) -> None:
+        """Take in one report of T's."""
+        if head[0] == "begun":
+            self.layers = values[0]
+        elif head[0] == "cell":
+            self.current = head[1]
+        elif head[0] == "result":
+            result = _result(values[0])
+            self.results[result.id] = result
+            self.current = None
+        elif head[0] == "trouble":
+            self.trouble, self.ended = head[1], True
+        elif head[0] == "end":
+            self.cpu_seconds, self.ended = values[0], True
+
+
+class _Silence(Exception):
+    """T has not reported for too long."""
 
 
 def _listen(sock: socket.socket, job: Job, cells: int, wrapped: bool) -> Run:
     """Read T's reports until it has done all cells, or S or T is gone."""
     run = Run()
-    channel = wire.Channel(sock, lambda: _await(sock, patience))
-    patience = START_SECONDS
-    try:
-        while True:
+    until = time.monotonic() + START_SECONDS
+
+    def check() -> None:
+        if time.monotonic() > until:
+            raise _Silence
+
+    channel = wire.Channel(sock, check, tick=1.0)
+    with contextlib.suppress(EOFError, OSError, wire.WireError, _Silence):
+        while not run.ended:
             head, buffers = channel.receive()
-            if head[0] == "begun":
-                run.layers = {**json.loads(buffers[0]), "bubblewrap": wrapped}
-            elif head[0] == "cell":
-                run.current = head[1]
-                patience = job.limits.wall_seconds * 2 + MARGIN
-            elif head[0] == "result":
-                result = _result(json.loads(buffers[0]))
-                run.results[result.id] = result
-                run.current = None
-                last = result
-            elif head[0] == "trouble":
-                run.trouble = head[1]
-                return run
-            elif head[0] == "end":
-                run.cpu_seconds = json.loads(buffers[0])
-                run.finished = len(run.results) == cells
-                if not run.finished:
-                    run.killer = last
-                return run
-    except (EOFError, OSError, wire.WireError, TimeoutError):
-        return run
-
-
-def _await(sock: socket.socket, seconds: float) -> None:
-    if not select.select([sock], [], [], seconds)[0]:
-        raise TimeoutError("T does not report")
+            run.take(head, [json.loads(buffer) for buffer in buffers])
+            until = time.monotonic() + job.limits.wall_seconds * 2 + MARGIN
+    run.finished = run.ended and len(run.results) == cells
+    if run.layers:
+        run.layers["bubblewrap"] = wrapped
+    return run
 
 
 def _result(fields: dict[str, Any]) -> CellResult:

@@ -95,20 +95,25 @@ class Notebook:
         self.client.begin_cell()
         self.namespace.begin_cell()
         begun = time.perf_counter()
-        if cell["kind"] == "student":
-            result = self._in_student(cell, count)
-        elif cell["kind"] == "locked":
-            result = self._in_student(cell, count)
-            if not self.client.dead:
-                self._locked(cell, result)
-        else:
-            result = self._test(cell)
-        if self.client.stopped:
+        try:
+            with self._alarm():
+                result = self._by_kind(cell, count)
+        except StudentStopped:
+            result = {"outputs": []}
+        if self.client.stopped:  # whatever the cell has concluded
             why = f"The student's process {self.client.stopped}."
             result.update(status="killed", ename="StudentStopped", evalue=why, record=None)
             result.update(value=None, has_value=False)
             result["outputs"] = [*_no_errors(result["outputs"]), _error("StudentStopped", why)]
         result.update(id=cell["id"], seconds=time.perf_counter() - begun)
+        return result
+
+    def _by_kind(self, cell: dict[str, str], count: int) -> dict[str, Any]:
+        if cell["kind"] == "test":
+            return self._test(cell)
+        result = self._in_student(cell, count)
+        if cell["kind"] == "locked" and not self.client.dead:
+            self._locked(cell, result)
         return result
 
     def _in_student(self, cell: dict[str, str], count: int) -> dict[str, Any]:
@@ -127,8 +132,7 @@ class Notebook:
         """
         asked = self.client.requests
         try:
-            with self._alarm():
-                execute(cell["source"], self.namespace, f"<cell {cell['id']}>")
+            execute(cell["source"], self.namespace, f"<cell {cell['id']}>")
         except (Exception, SystemExit, StudentStopped) as error:
             if result["status"] == "ok" and self.client.requests == asked:
                 what = f"{type(error).__name__}: {text_of(str(error))[:500]}"
@@ -142,8 +146,7 @@ class Notebook:
         result: dict[str, Any] = {"status": "ok", "ename": None, "evalue": None}
         error = None
         try:
-            with self._alarm():
-                value, has_value = execute(cell["source"], self.namespace, name)
+            value, has_value = execute(cell["source"], self.namespace, name)
             result.update(value=plain_number(value), has_value=has_value)
         except BaseException as raised:
             error = _describe(raised, name, cell["source"])
@@ -159,8 +162,8 @@ class Notebook:
         """Stop T's own code, too, when it takes long: the student's data may make it."""
 
         def ring(*_: object) -> None:
-            self.client.stopped = self.client.stopped or "took too long"
-            raise StudentStopped(self.client.stopped)
+            self.client.kill("took too long")
+            raise StudentStopped(self.client.dead)
 
         signal.signal(signal.SIGALRM, ring)
         signal.setitimer(signal.ITIMER_REAL, self.client.limits.wall_seconds + ALARM)

@@ -34,7 +34,7 @@ MAX_DEPTH = 40  # nesting of lists, tuples, dicts
 MAX_NODES = 1_000_000  # values in one message
 MAX_INT_BITS = 1 << 16
 MAX_SAME_HASH = 64  # keys of one dict or set that share a hash: more is an attack on T's time
-READ_STEP = 1 << 20  # memory grows with the bytes that came, not with those announced
+READ_STEP = 1 << 18  # memory grows with the bytes that came, not with those announced
 
 Node = Any
 Head = list[Any]
@@ -52,19 +52,26 @@ class Unsendable(WireError, TypeError):
 
 
 class Channel:
-    """Framed messages over a stream socket.
+    """Framed messages over a blocking stream socket.
 
-    `wait`, if given, is called before every read: T's checks S's limits there, so that a peer
-    which sends one byte a minute cannot hold T longer than one which sends nothing.
+    `check`, if given, is called whenever nothing has come for `tick` seconds, and after every
+    part of a message: T looks at S's limits there, so that a peer which sends one byte a minute
+    cannot hold T longer than one which sends nothing.
     """
 
-    def __init__(self, sock: socket.socket, wait: Callable[[], None] | None = None):
+    def __init__(
+        self, sock: socket.socket, check: Callable[[], None] | None = None, tick: float = 0.0
+    ):
         self.sock = sock
-        self.wait = wait
+        self.check = check
         self.received = 0  # bytes of the last message
+        self._ahead = bytearray()  # what has come of the next message
+        if tick:
+            seconds = struct.pack("ll", int(tick), int(tick % 1 * 1e6))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
 
     def send(self, head: Head, buffers: Sequence[bytes] = ()) -> None:
-        """Send one message; raises WireError if it is too large, OSError if the peer is gone."""
+        """Send one message; raises Unsendable if it is too large, OSError if the peer is gone."""
         text = json.dumps(head, separators=(",", ":")).encode()
         sizes = [len(b) for b in buffers]
         if len(text) > MAX_HEAD or len(sizes) > MAX_BUFFERS or len(text) + sum(sizes) > MAX_FRAME:
@@ -85,14 +92,18 @@ class Channel:
         return parse(bytes(text)), [self._read(size) for size in sizes]
 
     def _read(self, size: int) -> bytearray:
-        data = bytearray()
-        while len(data) < size:
-            if self.wait:
-                self.wait()
-            chunk = self.sock.recv(min(size - len(data), READ_STEP))
-            if not chunk:
+        while len(self._ahead) < size:
+            try:
+                chunk = self.sock.recv(READ_STEP)
+            except BlockingIOError:  # a tick has passed
+                chunk = None
+            if chunk == b"":
                 raise EOFError("the other process closed the channel")
-            data += chunk
+            if self.check and (chunk is None or len(self._ahead) + len(chunk) < size):
+                self.check()
+            self._ahead += chunk or b""
+        data = self._ahead[:size]
+        del self._ahead[:size]
         return data
 
 
