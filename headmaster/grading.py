@@ -14,11 +14,11 @@ from headmaster.release import NotebookSpec, SpecCell
 
 # Exceptions with which a test says that a result is wrong; every other one was raised on the way.
 _ASSERTIONS = {"AssertionError", "CheckFailed"}
-_KILLED = {
-    "TimeLimit": "time-limit",
-    "TimeoutError": "time-limit",
-    "MemoryLimit": "memory-limit",
-    "MemoryError": "memory-limit",
+# What the engine says of a process that it stopped, and the reason code for it.
+_STOPPED = {
+    "too long": "time-limit",
+    "used more than": "memory-limit",
+    "to disk": "disk-limit",
 }
 
 
@@ -178,8 +178,8 @@ class _Judge:
             return "not-implemented", REASONS["not-implemented"]
         if result.ename == "NameError" and self._has_no_answer(cell):
             return "no-answer", REASONS["no-answer"]
-        if result.ename in _KILLED:
-            return _KILLED[result.ename], REASONS[_KILLED[result.ename]]
+        if result.ename == "MemoryError":
+            return "memory-limit", REASONS["memory-limit"]
         return "raised", f"The code raised {_identifier(result.ename)} while it was tested."
 
     def _broken_answer(self, cell: SpecCell) -> CellResult | None:
@@ -203,9 +203,12 @@ class _Judge:
         return not self._answers(cell)
 
     def _stopped(self, cell: SpecCell, result: CellResult) -> Record:
-        reason = _KILLED.get(str(result.ename), "crashed")
-        message = f"{result.ename}: {result.evalue}" if result.ename else result.status
-        return self._make(cell, 0.0, "error", reason, message)
+        """Judge a test in which the student's process ended, or before which it was gone."""
+        said = result.evalue or ""
+        if result.status == "not run":
+            return self._make(cell, 0.0, "error", "not-run", said)
+        reason = next((code for text, code in _STOPPED.items() if text in said), "crashed")
+        return self._make(cell, 0.0, "error", reason, said)
 
 
 def _partial_score(result: CellResult) -> float | None:

@@ -154,7 +154,8 @@ class Notebook:
             result["record"] = plain_record(raised)
         finally:
             sys.stdout, sys.stderr = self.client.own_streams
-        result["outputs"] = [*self.sink.end(), *([error] if error else [])]
+        shown = [error] if error else [_shown(value)] if result.get("has_value") else []
+        result["outputs"] = [*self.sink.end(), *shown]
         return result
 
     @contextlib.contextmanager
@@ -237,6 +238,18 @@ def plain_number(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _shown(value: Any) -> dict[str, Any]:
+    """Return a test's last value as a notebook shows it; of a student's object only the type."""
+    plain = isinstance(value, (bool, int, float, str, np.number, np.bool_))
+    text = repr(value)[:200] if plain else f"<{type(value).__name__}>"
+    return {
+        "output_type": "execute_result",
+        "execution_count": None,
+        "metadata": {},
+        "data": {"text/plain": text},
+    }
 
 
 def plain_record(error: BaseException) -> dict[str, str] | None:
