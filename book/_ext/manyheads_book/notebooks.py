@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import nbformat
@@ -16,10 +17,8 @@ from myst_nb.core.read import is_myst_markdown_notebook, read_myst_markdown_note
 from myst_parser.config.main import MdParserConfig
 from sphinx.application import Sphinx
 
-from .library import large_files, library_zip
-from .paths import LIBRARY
+from .library import VISIBLE, contract_files, later_files, library_zip
 
-VISIBLE = LIBRARY / "check/visible"
 LIVE = "_static/live"
 
 
@@ -87,6 +86,21 @@ def remember_cells(app: Sphinx, doctree: nodes.document) -> None:
             container["classes"] += [f"cell-{index}", f"cell-kind-{kinds[index]}"]
 
 
+def mark_answers(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Put a question that is answered in words into an element of its own.
+
+    Text cells leave no trace in a page, so the exercise's script could not find the answer's place.
+    """
+    if Path(app.env.doc2path(docname)).suffix != ".ipynb":
+        return
+    notebook = nbformat.reads(content[0], as_version=4)
+    for index, cell in enumerate(notebook.cells):
+        if _cell_kind(cell) == "answer":
+            inside = "\n\n" + cell.source + "\n\n"
+            cell.source = f'<div class="cell cell-{index} cell-kind-answer">{inside}</div>'
+    content[0] = nbformat.writes(notebook)
+
+
 def page_cells(app: Sphinx) -> dict[str, dict | None]:
     """The described cells of all pages, kept in Sphinx's environment between builds."""
     if not hasattr(app.env, "book_cells"):
@@ -103,22 +117,41 @@ def _contract(docname: str) -> dict[str, dict[str, str]]:
     return {name: function["sentences"] for name, function in functions.items()}
 
 
+@lru_cache(maxsize=1)
+def _shared() -> dict:
+    """What every page's Python starts with."""
+    digest = hashlib.sha256(library_zip()).hexdigest()[:10]
+    return {"library": f"manyheads.zip?v={digest}", "assets": later_files()}
+
+
+def page_facts(app: Sphinx, docname: str) -> str | None:
+    """What the browser must know about a page's cells, as JSON; None where a page has none."""
+    described = page_cells(app).get(docname)
+    if not described or not described["cells"]:
+        return None
+    whole = {
+        **described,
+        **_shared(),
+        "contract": _contract(docname),
+        "extras": contract_files(docname),
+    }
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+
+
 def write_cells(app: Sphinx, error: Exception | None) -> None:
     """Write the file of each page that has cells."""
     if error or app.builder.format != "html":
         return
     folder = Path(app.outdir) / LIVE
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(library_zip()).hexdigest()[:10]
-    shared = {"library": f"manyheads.zip?v={digest}", "assets": large_files()}
-    for docname, described in page_cells(app).items():
-        if described and described["cells"] and docname in app.env.found_docs:
-            whole = {**described, **shared, "contract": _contract(docname)}
-            text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
-            (folder / live_name(docname)).write_text(text, "utf8")
+    for docname in app.env.found_docs:
+        facts = page_facts(app, docname)
+        if facts:
+            (folder / live_name(docname)).write_text(facts, "utf8")
 
 
 def setup(app: Sphinx) -> None:
     """Connect to Sphinx's events."""
+    app.connect("source-read", mark_answers)
     app.connect("doctree-read", remember_cells)
     app.connect("build-finished", write_cells)

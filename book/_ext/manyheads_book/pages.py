@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 
 from . import lean, repairs
 from .icons import icon, mark
-from .notebooks import LIVE, live_name, page_cells
+from .notebooks import LIVE, live_name, page_facts
 from .paths import EXT
 
 DESCRIPTION_LENGTH = 155  # what search engines show of it
@@ -100,9 +100,13 @@ def complete_head(
     if doctree is None:
         return
     meta = _meta(app, pagename, context, doctree)
-    if (page_cells(app).get(pagename) or {}).get("cells"):
+    facts = page_facts(app, pagename)
+    if facts:
         url = context["pathto"](f"{LIVE}/{live_name(pagename)}", 1)
         meta += f'\n<meta name="book-cells" content="{url}">'
+    if facts and pagename.startswith("exercises/"):  # it shows points and progress at once
+        inside = facts.replace("<", "\\u003c")
+        meta += f'\n<script type="application/json" id="book-facts">{inside}</script>'
     context["metatags"] = context.get("metatags", "") + meta
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from .library import large_files, library_zip
+from .library import later_files, library_zip
 from .notebooks import page_cells
 from .paths import LIBRARY, STATIC, VENDOR
 
@@ -36,11 +36,11 @@ def lay_vendor(static: Path) -> None:
 
 
 def lay_library(static: Path) -> None:
-    """The library for the browser: its zip, and the model beside it."""
+    """The library for the browser: its zip, and beside it what comes later."""
     folder = static / "live"
     folder.mkdir(exist_ok=True)
     (folder / "manyheads.zip").write_bytes(library_zip())
-    for name in large_files():
+    for name in later_files():
         _copy(LIBRARY.parent / name, folder / name)
 
 

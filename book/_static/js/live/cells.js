@@ -17,7 +17,8 @@ const cells = [];
 
 /* The page's cells: fetched once, at the first click. */
 export async function pageFacts() {
-  facts ??= await (await fetch(META.content)).json();
+  const inPage = document.getElementById("book-facts"); // an exercise has them in its page
+  facts ??= inPage ? JSON.parse(inPage.textContent) : await (await fetch(META.content)).json();
   return facts;
 }
 
@@ -221,6 +222,7 @@ class Cell {
 
   async execute({ status = this, allowed = false } = {}) {
     const source = this.source;
+    document.dispatchEvent(new CustomEvent("book:running", { detail: this }));
     this.outputs.begin();
     const show = (output) => {
       this.outputs.add(output, this.name);

@@ -22,8 +22,8 @@ export class Python extends EventTarget {
     const worker = new Worker(new URL("worker.js", import.meta.url));
     worker.onmessage = ({ data }) => this.#receive(data);
     worker.onerror = (event) => this.#give_up(event.message || "the worker could not start");
-    const { library, hide, show } = this.#facts;
-    worker.postMessage({ type: "boot", site: SITE, version: VERSION, library, hide, show });
+    const { library, extras, hide, show } = this.#facts;
+    worker.postMessage({ type: "boot", site: SITE, version: VERSION, library, extras, hide, show });
     this.#worker = worker;
   }
 

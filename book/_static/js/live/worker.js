@@ -5,8 +5,8 @@
 let python = null;
 let runCell = null;
 let site = null; // the address of _static/
-let library = ""; // the library's file name, with its version
 const LIBRARY_FOLDER = "/book";
+const ASK_ABOVE = 1_000_000; // bytes; the reader is asked before a file this large is fetched
 const say = (text) => postMessage({ type: "progress", text });
 
 async function fetchBytes(url, onProgress) {
@@ -26,19 +26,25 @@ async function fetchBytes(url, onProgress) {
   return new Blob(parts).arrayBuffer();
 }
 
+function writeFile(path, data) {
+  python.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
+  python.FS.writeFile(path, new Uint8Array(data));
+}
+
 async function boot(message) {
   site = message.site;
-  library = message.library;
   const home = site + "pyodide/";
   importScripts(home + "pyodide.js");
   say("Starting Python …");
-  const [ready, source, zipped] = await Promise.all([
+  const [ready, source, zipped, ...extras] = await Promise.all([
     loadPyodide({ indexURL: home, packages: ["numpy"] }),
     fetch(`${site}js/live/boot.py?v=${message.version}`).then((answer) => answer.text()),
-    fetchBytes(site + "live/" + library),
+    fetchBytes(site + "live/" + message.library),
+    ...message.extras.map((name) => fetchBytes(site + "live/" + name)),
   ]);
   python = ready;
   python.unpackArchive(zipped, "zip", { extractDir: LIBRARY_FOLDER });
+  message.extras.forEach((name, i) => writeFile(`${LIBRARY_FOLDER}/${name}`, extras[i]));
   python.runPython(`import sys; sys.path.insert(0, "${LIBRARY_FOLDER}")`);
   python.FS.writeFile("/home/pyodide/boot.py", source);
   const module = python.pyimport("boot");
@@ -56,9 +62,8 @@ async function needMatplotlib() {
 
 async function needAsset(path, size) {
   const name = path.slice(LIBRARY_FOLDER.length + 1);
-  const told = (bytes) => say(`Loading the model: ${(bytes / 1e6).toFixed(1)} of ${(size / 1e6).toFixed(1)} MB …`);
-  const data = await fetchBytes(site + "live/" + name, told);
-  python.FS.writeFile(path, new Uint8Array(data));
+  const told = (bytes) => say(`Loading: ${(bytes / 1e6).toFixed(1)} of ${(size / 1e6).toFixed(1)} MB …`);
+  writeFile(path, await fetchBytes(site + "live/" + name, told));
 }
 
 function runOnce(message) {
@@ -83,17 +88,17 @@ async function run(message) {
     postMessage({ type: "again", id: message.id });
     error = runOnce(message);
   }
-  if (error?.missing?.startsWith(LIBRARY_FOLDER + "/") && message.assets) {
+  // A cell may read several files of the library: each comes when it is missed.
+  for (let tries = 0; tries < 5 && error?.missing?.startsWith(LIBRARY_FOLDER + "/"); tries += 1) {
     const size = message.assets[error.missing.slice(LIBRARY_FOLDER.length + 1)];
-    if (size && !message.allowed) {
-      postMessage({ type: "done", id: message.id, asks: { path: error.missing, size } });
+    if (!size) break;
+    if (size > ASK_ABOVE && !message.allowed) {
+      postMessage({ type: "done", id: message.id, asks: { size } });
       return;
     }
-    if (size) {
-      await needAsset(error.missing, size);
-      postMessage({ type: "again", id: message.id });
-      error = runOnce(message);
-    }
+    await needAsset(error.missing, size);
+    postMessage({ type: "again", id: message.id });
+    error = runOnce(message);
   }
   postMessage({ type: "done", id: message.id, error: error?.text ?? null, errorName: error?.name ?? null });
 }
