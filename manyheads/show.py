@@ -88,7 +88,7 @@ class Picture:
     def _repr_html_(self) -> str:
         panels = (_svg(*panel) for panel in zip(self.figures, self.alts, strict=True))
         # Panels wrap below each other on a narrow screen instead of shrinking.
-        flow = "display:flex;flex-wrap:wrap;gap:1rem 2rem;align-items:flex-start"
+        flow = "display:flex;flex-wrap:wrap;gap:1rem 1.5rem;align-items:flex-start"
         return f'<div class="mh-picture" style="{flow}">{"".join(panels)}</div>'
 
     def __repr__(self) -> str:
@@ -177,6 +177,8 @@ def lines(
         ax.set_xscale("log")
         ax.set_xticks(x, [f"{v:g}" for v in x])
         ax.minorticks_off()
+    elif np.issubdtype(x.dtype, np.integer):
+        ax.xaxis.get_major_locator().set_params(integer=True)
     if "y" in log:
         ax.set_yscale("log")
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
@@ -467,11 +469,11 @@ def _heat_map(
     numbers = m <= 8 and n <= 12 if numbers is None else numbers
     legend = legend and not numbers
     limit = limit or np.abs(_finite(values)).max() or 1.0
-    cell = min(0.46 if numbers else 0.3, 4.6 / m)
+    cell = min(0.42 if numbers else 0.3, 4.6 / m)
 
     # Absolute inches, so that a cell has one size however long the labels are.
     slanted = max(map(len, columns)) * 0.085 > cell
-    left = 0.1 + 0.085 * max(map(len, rows)) + 0.22 * bool(axes[0])
+    left = 0.1 + 0.08 * max(map(len, rows)) + 0.2 * bool(axes[0])
     top = 0.06 + (0.075 * max(map(len, columns)) + 0.08 if slanted else 0.2 * any(columns))
     top += 0.2 * bool(axes[1]) + 0.24 * bool(title)
     right, bottom = 0.12, 0.34 if legend else 0.06
@@ -496,7 +498,7 @@ def _heat_map(
             spine.set_visible(False)
         _draw_cells(ax, values, mask, limit)
         if numbers:
-            _draw_numbers(ax, values, mask, limit, size=8.5 * min(1.0, cell / 0.42))
+            _draw_numbers(ax, values, mask, limit, size=8.5 * min(1.0, cell / 0.38))
         if title:
             figure.text(0.06 / width, 1 - 0.05 / height, title, va="top", fontsize=10)
         if legend:
@@ -619,7 +621,7 @@ def _svg(figure: Figure, alt: str) -> str:
     svg = _own_ids(svg)
     opening = (
         f'<svg class="mh-figure" role="img" aria-label="{html.escape(alt, quote=True)}" '
-        'style="max-width:100%;height:auto;overflow:visible" '
+        'style="max-width:100%;height:auto;overflow:visible;fill:currentColor" '
     )
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     return svg.replace("<svg ", opening, 1).strip()
