@@ -1,0 +1,171 @@
+"""A graded exercise, solved in the page and taken along as the notebook that the instructor grades."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Watched
+from playwright.sync_api import Locator, Page, expect
+
+EXERCISE = "exercises/02_scaled_dot_product/scaled_dot_product.html"
+NOTEBOOK = ROOT / "exercises/02_scaled_dot_product/scaled_dot_product.ipynb"
+SLOW = 90_000
+
+SCORES = """def attention_scores(Q, K):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
+        raise ValueError("these do not fit")
+    return Q @ np.swapaxes(K, -1, -2) / np.sqrt(Q.shape[-1])
+"""
+CAUSAL = """def causal_mask(n, m=None):
+    m = n if m is None else m
+    return np.arange(m)[None, :] <= np.arange(n)[:, None] + (m - n)
+"""
+WRONG_CAUSAL = CAUSAL.replace("<=", "<")
+
+
+def holding(page: Page, grade_id: str) -> Locator:
+    """The cell of the page that belongs to a cell of the notebook."""
+    notebook = json.loads(NOTEBOOK.read_text("utf8"))
+    ids = [cell["metadata"].get("nbgrader", {}).get("grade_id") for cell in notebook["cells"]]
+    return page.locator(f".cell.cell-{ids.index(grade_id)}")
+
+
+def write(page: Page, grade_id: str, text: str) -> None:
+    cell = holding(page, grade_id)
+    cell.get_by_role("button", name="Edit").click()
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(text)
+
+
+def check(page: Page, grade_id: str) -> Locator:
+    """Run a check; the output below it."""
+    cell = holding(page, grade_id)
+    cell.get_by_role("button", name="Check").click()
+    expect(cell.locator(".cell-bar__run")).to_have_text("Check", timeout=SLOW)
+    return cell.locator(".live-output")
+
+
+def download(page: Page, folder: Path) -> dict:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download my notebook").click()
+    assert waiting.value.suggested_filename == NOTEBOOK.name
+    target = folder / NOTEBOOK.name
+    waiting.value.save_as(target)
+    return json.loads(target.read_text("utf8"))
+
+
+def skeleton(notebook: dict) -> list:
+    """Everything of a notebook but the sources that a student writes."""
+    cells = []
+    for cell in notebook["cells"]:
+        solution = cell["metadata"].get("nbgrader", {}).get("solution")
+        cells.append({**cell, "source": None} if solution else cell)
+    return [cells, notebook["metadata"], notebook["nbformat"], notebook["nbformat_minor"]]
+
+
+def test_the_page_shows_points_and_progress_before_any_click(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    expect(page.locator(".exercise__count")).to_contain_text("0 of")
+    expect(holding(page, "attention_scores-values").locator(".cell-bar__points")).to_be_visible()
+    assert not [url for url in watched.asked if "pyodide" in url]
+    assert not watched.errors
+
+
+def test_a_function_that_is_not_written_fails_kindly(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    output = check(page, "attention_scores-values")
+    expect(output).to_contain_text("not written yet")
+    expect(output).not_to_contain_text("Traceback")
+
+
+def test_a_right_function_passes_and_counts(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    write(page, "attention_scores", SCORES)
+    expect(check(page, "attention_scores-values")).to_contain_text("✓")
+    expect(page.locator(".sentence--holds").first).to_be_visible()
+    assert not watched.errors
+    assert not watched.strangers
+
+
+def test_a_wrong_function_gets_its_diagnosis(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    write(page, "causal_mask", WRONG_CAUSAL)
+    output = check(page, "causal_mask-square")
+    expect(output).to_contain_text("✗")
+    expect(output).to_contain_text("hides a query's own position")
+    expect(page.locator(".sentence--fails").first).to_be_visible()
+
+
+def test_the_answer_cannot_be_imported(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    write(page, "attention_scores", "from manyheads.scaled_dot_product import attention_scores")
+    page.keyboard.press("Shift+Enter")
+    error = holding(page, "attention_scores").locator(".live-error")
+    expect(error).to_contain_text("it is what you write here", timeout=SLOW)
+
+
+def test_work_survives_a_reload_and_the_download_keeps_what_grading_needs(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.open(EXERCISE)
+    write(page, "causal_mask", CAUSAL)
+    page.locator(".cell-kind-answer textarea").fill("Because the variance grows with d_k.")
+    page.reload()
+    expect(holding(page, "causal_mask").locator("pre").first).to_contain_text("np.arange(m)")
+    mine = download(page, tmp_path)
+    released = json.loads(NOTEBOOK.read_text("utf8"))
+    assert skeleton(mine) == skeleton(released)
+    sources = {
+        cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["source"])
+        for cell in mine["cells"]
+        if "nbgrader" in cell["metadata"]
+    }
+    assert sources["causal_mask"] == CAUSAL
+    assert sources["scaled_dot_product-question"] == "Because the variance grows with d_k."
+    assert "NotImplementedError" in sources["attention_scores"]
+
+
+def test_a_notebook_from_jupyter_goes_on_in_the_page_and_comes_back_whole(
+    watched: Watched, tmp_path: Path
+) -> None:
+    notebook = json.loads(NOTEBOOK.read_text("utf8"))
+    for cell in notebook["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("grade_id") == "causal_mask":
+            cell["source"] = CAUSAL.splitlines(keepends=True)
+    notebook["cells"].insert(
+        2, {"cell_type": "markdown", "id": "mine", "metadata": {}, "source": ["my notes"]}
+    )
+    theirs = tmp_path / "theirs.ipynb"
+    theirs.write_text(json.dumps(notebook), "utf8")
+    page = watched.open(EXERCISE)
+    page.get_by_label("A notebook of this exercise").set_input_files(theirs)
+    expect(page.locator(".exercise__say")).to_contain_text("answers are in the page now")
+    expect(holding(page, "causal_mask").locator("pre").first).to_contain_text("np.arange(m)")
+    back = download(page, tmp_path)
+    assert [cell["id"] for cell in back["cells"]] == [cell["id"] for cell in notebook["cells"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("not json", "is no Jupyter notebook"), ('{"cells": []}', "another exercise")],
+)
+def test_a_file_that_is_no_notebook_of_this_exercise_is_refused(
+    watched: Watched, tmp_path: Path, content: str, told: str
+) -> None:
+    page = watched.open(EXERCISE)
+    wrong = tmp_path / "wrong.ipynb"
+    wrong.write_text(content)
+    page.get_by_label("A notebook of this exercise").set_input_files(wrong)
+    expect(page.locator(".exercise__say")).to_contain_text(told)
+
+
+def test_starting_over_asks_first(watched: Watched) -> None:
+    page = watched.open(EXERCISE)
+    write(page, "causal_mask", CAUSAL)
+    page.get_by_role("button", name="Start over").click()
+    expect(holding(page, "causal_mask").locator(".cm-content")).to_contain_text("np.arange(m)")
+    page.get_by_role("button", name="Yes, throw my work away").click()
+    expect(holding(page, "causal_mask").locator(".cm-content")).to_contain_text("YOUR CODE HERE")
