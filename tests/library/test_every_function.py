@@ -12,9 +12,33 @@ from hypothesis import given, settings
 from .cases import CASES, FIXED, Arguments, Case, batches, draw_items, seeds, sizes, stack
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 quickly = settings(max_examples=15, deadline=None)
+
+
+def example(case: Case, batch: tuple[int, ...] = ()) -> Arguments:
+    """Arguments of fixed sizes, none of them 1."""
+    items = draw_items(case, np.random.default_rng(0), FIXED, int(np.prod(batch)))
+    return stack(case, items, batch)
+
+
+def batched(case: Case) -> list[str]:
+    """The arguments whose leading axes must be equal."""
+    apart = case.shared | case.broadcast
+    return [n for n, a in example(case).items() if isinstance(a, np.ndarray) and n not in apart]
+
+
+def booleans(case: Case) -> list[str]:
+    """The arguments that are boolean arrays."""
+    return [n for n, a in example(case).items() if isinstance(a, np.ndarray) and a.dtype == bool]
+
+
+def each(condition: Callable[[Case], Any]) -> pytest.MarkDecorator:
+    """Run a test for each function that it is about."""
+    names = [name for name, case in CASES.items() if condition(case)]
+    return pytest.mark.parametrize("case", [CASES[name] for name in names], ids=names)
+
+
+every_function = each(lambda case: True)
 
 
 @every_function
@@ -94,17 +118,10 @@ def test_nested_lists_will_do(case):
     assert_close(call(case, lists), call(case, arguments), rtol=1e-12, atol=1e-13)
 
 
-@every_function
+@each(lambda case: len(batched(case)) > 1)
 def test_batch_axes_must_be_equal(case):
     arguments = example(case, (3,))
-    batched = [
-        name
-        for name, value in arguments.items()
-        if isinstance(value, np.ndarray) and name not in case.shared | case.broadcast
-    ]
-    if len(batched) < 2:
-        pytest.skip("one batched argument only")
-    for name in batched:
+    for name in batched(case):
         for wrong in (arguments[name][:1], arguments[name][0], arguments[name][:2]):
             with pytest.raises(ValueError):
                 case.function(**arguments | {name: wrong})
@@ -127,13 +144,10 @@ def test_a_size_that_does_not_fit_is_an_error(case):
                     case.function(**arguments | {name: array})
 
 
-@every_function
+@each(lambda case: booleans(case))
 def test_a_mask_that_is_not_boolean_is_an_error(case):
     arguments = example(case)
-    masks = {"mask", "memory_mask", "layout", "keep"} & arguments.keys()
-    if not masks:
-        pytest.skip("no mask")
-    for name in masks:
+    for name in booleans(case):
         for kind in (int, float, np.uint8):
             with pytest.raises(ValueError, match=np.dtype(kind).name):
                 case.function(**arguments | {name: arguments[name].astype(kind)})
@@ -183,9 +197,3 @@ def arrays(arguments: Arguments) -> Iterator[np.ndarray]:
 
 def rounded(a: np.ndarray) -> np.ndarray:
     return np.rint(4 * a)
-
-
-def example(case: Case, batch: tuple[int, ...] = ()) -> Arguments:
-    """Arguments of fixed sizes, none of them 1."""
-    items = draw_items(case, np.random.default_rng(0), FIXED, int(np.prod(batch)))
-    return stack(case, items, batch)
