@@ -80,6 +80,12 @@ class Exercise:
         self.functions[name] = spec
         return spec
 
+    def question(self, name: str) -> FunctionSpec:
+        """As `function`, for a question that is answered by a function which the library lacks."""
+        spec = self.function(name)
+        spec.reference = spec.load(self.text.answers[name])
+        return spec
+
     def grade(self, test: str, function: Any) -> None:
         """Grade a student's function on one test (`"attention-mask"`); raise CheckFailed if it fails.
 
@@ -186,7 +192,7 @@ class FunctionSpec:
         hidden = [example for make in self.generators[idea] for example in make(rng)]
         return self.witnesses[idea] + hidden
 
-    @property
+    @cached_property
     def reference(self) -> Any:
         return getattr(self.exercise.library, self.name)
 
