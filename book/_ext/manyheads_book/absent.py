@@ -21,12 +21,14 @@ class AbsentChapters(SphinxPostTransform):
     def run(self, **kwargs: object) -> None:
         for link in list(self.document.findall(pending_xref)):
             found = _CHAPTER.match(link["reftarget"])
-            if found and self._page(link, found["page"]) not in self.env.all_docs:
+            if found and not self._is_here(link, found["page"]):
                 link.replace_self(link[0].deepcopy())
 
-    def _page(self, link: pending_xref, page: str) -> str:
+    def _is_here(self, link: pending_xref, page: str) -> bool:
+        """Whether the book has this page, which a link names from the root or from its own page."""
         folder = posixpath.dirname(link.get("refdoc", self.env.docname))
-        return posixpath.normpath(posixpath.join(folder, page))
+        names = (page, posixpath.normpath(posixpath.join(folder, page)))
+        return any(name in self.env.all_docs for name in names)
 
 
 def setup(app: Sphinx) -> None:
