@@ -17,7 +17,7 @@ _ASSERTIONS = {"AssertionError", "CheckFailed"}
 # What the engine says of a process that it stopped, and the reason code for it.
 _STOPPED = {
     "too long": "time-limit",
-    "used more than": "memory-limit",
+    "processor time": "time-limit",
     "to disk": "disk-limit",
 }
 

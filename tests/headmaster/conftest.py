@@ -108,6 +108,12 @@ def code(source: str, **more: Any) -> Notebook:
     return {"cell_type": "code", "metadata": {}, "source": source, "outputs": [], **more}
 
 
+def write_notebook(path: Path, notebook: Notebook) -> None:
+    """Write a notebook and the folder that it stands in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(notebook))
+
+
 HandIn = Callable[..., Path]
 
 
