@@ -39,7 +39,6 @@ from headmaster.proxies import (
 ENDED = "ended (a crash, os._exit, or no memory left)"
 
 SEND_SECONDS = 30  # that S may take to read on
-GRACE = 1.0  # seconds that S has to react to an interrupt
 POLL = 0.2  # seconds between looks at S's processor time and disk
 MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
 MAX_LINES = 20  # of the student's own in a traceback
@@ -138,7 +137,7 @@ class Client:
     def _interrupt(self, limit: _LimitReached) -> tuple[wire.Head, list[bytearray]]:
         self.stopped = str(limit)
         self.gauge.signal(signal.SIGINT)
-        self._deadline, self._in_grace = time.monotonic() + GRACE, True
+        self._deadline, self._in_grace = time.monotonic() + self.limits.grace_seconds, True
         try:
             return self.channel.receive()
         except _LimitReached:
@@ -155,8 +154,11 @@ class Client:
     def send(self, head: wire.Head, buffers: list[bytes]) -> None:
         """Send S a message; raises StudentStopped if S is gone or does not read."""
         self.requests += 1
-        if self.dead:
-            raise StudentStopped(self.dead)
+        if self.stopped:
+            raise StudentStopped(self.stopped)
+        if time.monotonic() > self._deadline:
+            self.stopped = "took too long"
+            raise StudentStopped(self.stopped)
         try:
             self.channel.send(head, buffers)
         except BlockingIOError:

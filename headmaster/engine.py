@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -204,8 +203,7 @@ class Engine:
                 return _listen(reports[0], job, len(cells), self._wrapped)
             finally:
                 for gauge in gauges:
-                    gauge.signal(signal.SIGKILL)
-                    gauge.close()
+                    gauge.end()
                 for sock in (*pair, *reports):
                     sock.close()
 
@@ -375,15 +373,48 @@ def _links(folder: str, names: list[str]) -> list[str]:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder whose contents a student wrote: modes may forbid it at first."""
+    """Remove a folder that a student's code has filled: deeper than any path, closed, or both.
 
-    def retry(function: Any, path: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            os.chmod(path, 0o700)
-            function(path)
+    It walks down and up by descriptors, so that neither the depth nor a link can mislead it.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with contextlib.suppress(OSError):
+        here = os.open(folder, flags)
+        try:
+            way = [("", _empty(here))]  # the folders above, each with those left in it
+            while len(way) > 1 or way[0][1]:
+                name, left = way[-1]
+                if left:
+                    name = left.pop()
+                    with contextlib.suppress(OSError):
+                        os.chmod(name, 0o700, dir_fd=here)
+                    here = _step(here, name, flags)
+                    way.append((name, _empty(here)))
+                else:
+                    way.pop()
+                    here = _step(here, "..", flags)
+                    os.rmdir(name, dir_fd=here)
+        finally:
+            os.close(here)
+        os.rmdir(folder)
 
-    shutil.rmtree(folder, onerror=retry)
+
+def _step(here: int, name: str, flags: int) -> int:
+    there = os.open(name, flags, dir_fd=here)
+    os.close(here)
+    return there
+
+
+def _empty(folder: int) -> list[str]:
+    """Remove the files of an open folder; returns the names of the folders in it."""
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    return folders
 
 
 def imports_of(sources: Any) -> tuple[str, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from pathlib import Path
+
+KILL_SECONDS = 10.0  # a killed process may have much memory to give back
 
 
 class Gauge:
@@ -37,11 +40,14 @@ class Gauge:
             else:
                 os.kill(self.pid, number)
 
-    def close(self) -> None:
-        """Close the pidfd."""
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
+    def end(self) -> None:
+        """Kill the process and wait until it is gone: only then is its folder safe to remove."""
+        self.signal(signal.SIGKILL)
+        if self.pidfd is None:
+            return
+        select.select([self.pidfd], [], [], KILL_SECONDS)
+        os.close(self.pidfd)
+        self.pidfd = None
 
     def reset_peak(self) -> int | None:
         """Begin a measurement of S's resident memory; returns what it holds now, in bytes.

@@ -34,6 +34,7 @@ class Limits:
 
     cpu_seconds: float = 30.0  # processor time of S per cell
     wall_seconds: float = 90.0  # clock time per cell: generous, the machine may be busy
+    grace_seconds: float = 1.0  # that S has to react to an interrupt before it is killed
     memory_bytes: int = 2 << 30  # address space of S above the warm interpreter's own
     output_bytes: int = 1_000_000  # per cell; what is longer is cut, never failed
     processes: int = 64  # threads of S (it can start no process at all under seccomp)

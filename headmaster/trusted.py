@@ -30,7 +30,7 @@ from headmaster.job import Limits
 from headmaster.proxies import StudentStopped, number_of
 from headmaster.shell import Sink, Stream
 
-ALARM = 5.0  # seconds of T's own that a test cell may take beyond the limit of S
+ALARM = 2.0  # seconds of T's own that a test cell may take beyond the limit of S
 MAX_RECORD = 20  # entries of an exception's `record` …
 MAX_RECORD_TEXT = 4000  # … and characters of each
 MAX_EVALUE = 10_000

@@ -21,6 +21,7 @@ import random
 import re
 import socket
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ MAX_DEPTH = 40  # nesting of lists, tuples, dicts
 MAX_NODES = 1_000_000  # values in one message
 MAX_INT_BITS = 1 << 16
 MAX_SAME_HASH = 64  # keys of one dict or set that share a hash: more is an attack on T's time
+MANY = 4  # floats in a list from which on they travel as one buffer
 READ_STEP = 1 << 18  # memory grows with the bytes that came, not with those announced
 
 Node = Any
@@ -231,6 +233,9 @@ class Encoder:
         if isinstance(x, np.ndarray):
             return self._array(x)
         if isinstance(x, list):
+            if type(x) is list and len(x) >= MANY and set(map(type, x)) == {float}:
+                self.buffers.append(array("d", x).tobytes())
+                return ["L", len(self.buffers) - 1]
             return ["l", *map(self.encode, list.__iter__(x))]
         if isinstance(x, dict):
             return ["d", *([self.encode(k), self.encode(v)] for k, v in dict.items(x))]
@@ -476,6 +481,12 @@ class Decoder:
         self._open.discard(index)
         return result
 
+    def _floats(self, node: Node) -> list:
+        (where,) = node[1:]
+        result = array("d", bytes(self._buffer(where))).tolist()
+        self._number(result)
+        return result
+
     def _dict(self, node: Node) -> dict:
         result: dict[Any, Any] = {}
         index = self._number(result)
@@ -568,6 +579,7 @@ _READERS: dict[str, Callable[[Decoder, Node], Any]] = {
     "a": Decoder._array,
     "O": Decoder._objects,
     "l": Decoder._list,
+    "L": Decoder._floats,
     "d": Decoder._dict,
     "s": Decoder._set,
     "z": Decoder._frozenset,
