@@ -147,7 +147,12 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
-        return {"array": _rounded(value).tolist(), "dtype": str(value.dtype), "shape": list(value.shape)}
+        data: dict[str, Any] = {"array": _rounded(value).tolist()}
+        if value.dtype != float:
+            data["dtype"] = str(value.dtype)
+        if not value.size:  # only then the nested lists do not tell it
+            data["shape"] = list(value.shape)
+        return data
     if isinstance(value, tuple):
         return {"tuple": [_encode(item) for item in value]}
     if isinstance(value, list):
@@ -155,17 +160,21 @@ def _encode(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": {key: _encode(item) for key, item in value.items()}}
     if isinstance(value, float):
-        return float(f"{value:.12g}")
+        return _short(value)
     if value is None or isinstance(value, str | int):
         return value
     return f"<{type(value).__name__}>"  # a misconception's odd result: like nothing else
 
 
 def _rounded(array: np.ndarray) -> np.ndarray:
-    """Twelve digits: the last bits differ between processors and would make noise in diffs."""
     if array.dtype.kind != "f":
         return array
-    return np.array([float(f"{x:.12g}") for x in array.ravel()]).reshape(array.shape)
+    return np.array([_short(x) for x in array.ravel()]).reshape(array.shape)
+
+
+def _short(x: float) -> float:
+    """Nine digits: more than any comparison looks at; the last bits differ between processors."""
+    return float(f"{x:.9g}")
 
 
 def _decode(value: Any) -> Any:
@@ -173,7 +182,8 @@ def _decode(value: Any) -> Any:
         return [_decode(item) for item in value]
     if isinstance(value, dict):
         if "array" in value:
-            return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
+            array = np.array(value["array"], dtype=value.get("dtype", float))
+            return array.reshape(value.get("shape", array.shape))
         if "tuple" in value:
             return tuple(_decode(item) for item in value["tuple"])
         return {key: _decode(item) for key, item in value["dict"].items()}

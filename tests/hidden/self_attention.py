@@ -39,7 +39,7 @@ NOTICED = (
 # Three positions of width 2; square projections first, so that a transposed one keeps its shape.
 X3 = np.array([[1.0, 0.5], [0.0, 2.0], [-1.0, 1.0]])
 W_Q = np.array([[1.0, 2.0], [0.0, 0.5]])
-W_K = np.array([[1.0, 0.0], [1.0, -0.5]])
+W_K = np.array([[1.0, -1.0], [0.5, 0.0]])  # W_q W_kᵀ is not symmetric
 W_V = np.array([[2.0, 0.0], [1.0, -1.0]])
 SMALL = {"x": X3, "W_q": W_Q, "W_k": W_K, "W_v": W_V}
 THIN = {**SMALL, "W_v": W_V[:, :1]}
@@ -90,7 +90,7 @@ self_attention.witness(
     "C2",
     CALL,
     x=np.array([[1.0, 2.0, -1.0], [0.0, 1.0, 1.0]]),
-    W_q=np.array([[1.0], [0.0], [1.0]]),
+    W_q=np.array([[1.0], [0.0], [0.0]]),
     W_k=np.array([[0.0], [1.0], [2.0]]),
     W_v=np.array([[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]]),
 )
@@ -107,7 +107,9 @@ self_attention.witness(
 self_attention.witness("order", "C5", MOVED, **THIN, p=np.array([1, 2, 0]))
 self_attention.witness("order", "C5", NOTICED, **THIN, j=2)
 self_attention.witness("stability", "C6", CALL, **{**PAIR, "x": X3[:2] * [[3000.0], [1.0]]})
-self_attention.witness("stability", "C6", CALL, **all_scores_at(PAIR, -4000.0))
+self_attention.witness(
+    "stability", "C6", CALL, **all_scores_at({**PAIR, "W_k": np.eye(2)}, -4000.0)
+)
 self_attention.witness(
     "batches",
     "C7",
