@@ -30,3 +30,10 @@ def mark() -> Markup:
     """The book's mark, to stand in a page beside its name."""
     svg = (STATIC / "mark.svg").read_text("utf8").strip()
     return Markup(svg.replace("<svg ", '<svg class="brand__mark" aria-hidden="true" ', 1))
+
+
+def hero() -> Markup:
+    """The picture on the home page: decoration, so a screen reader passes it by."""
+    svg = (STATIC / "hero.svg").read_text("utf8").strip()
+    head, rest = svg.split(">", 1)
+    return Markup(f'<svg class="home-hero" aria-hidden="true" {head[5:head.index(" role=")]}>{rest}')

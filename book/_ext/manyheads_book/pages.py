@@ -10,7 +10,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from . import lean, repairs
-from .icons import icon, mark
+from .icons import hero, icon, mark
 from .notebooks import LIVE, live_name, page_facts
 from .paths import EXT
 
@@ -88,6 +88,7 @@ def offer_to_templates(
     """Fill in what our templates need, before the theme looks which of them are empty."""
     context["icon"] = icon
     context["book_mark"] = mark()
+    context["book_hero"] = hero()
     context["book_version"] = lean.version(app)
     context["book_repository"] = app.config.book_repository
     context["page_actions"] = _actions(app, pagename, context) if doctree is not None else []

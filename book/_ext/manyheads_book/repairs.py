@@ -12,6 +12,16 @@ _REPAIRS: list[tuple[re.Pattern, str, str]] = [
         "the visible text is the name",
     ),
     (
+        re.compile(r' role="doc-biblioentry"'),
+        ' role="listitem"',
+        "the old role is deprecated, and these stand in a list",
+    ),
+    (
+        re.compile(r"<th([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>"),
+        r"<td\1></td>",
+        "an empty cell heads nothing",
+    ),
+    (
         re.compile(r'<span class="section-number">([\d.]+?)\.\s*</span>'),
         r'<span class="section-number">\1 </span>',
         "the number is set apart from the title, so it needs no full stop",

@@ -76,6 +76,17 @@
     block.append(button);
   }
 
+  /* what scrolls sideways must be reachable by keyboard */
+  const scrollers = ".article pre, .pst-scrollable-table-container, .widget__scroll, .text_html, .live-output, .cell-editor";
+  function letScroll() {
+    for (const element of document.querySelectorAll(scrollers)) {
+      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+      else element.removeAttribute("tabindex");
+    }
+  }
+  new ResizeObserver(letScroll).observe(document.querySelector(".article"));
+  document.fonts?.ready.then(letScroll);
+
   /* where on the page */
   const links = new Map([...document.querySelectorAll(".page-toc a[href^='#']")].map((a) => [a.hash.slice(1), a]));
   const headings = [...links.keys()].map(byId).filter(Boolean);
