@@ -24,7 +24,6 @@ REASONS: dict[str, str] = {
     "disk-limit": "The code wrote more to disk than the limit.",
     "crashed": "The code ended the Python process it ran in.",
     "not-run": "The test did not run: the code had ended its Python process too often before it.",
-    "no-result": "The test ended without a result, which counts as no points.",
     "bad-score": "The test gave a score outside the possible points; it counts as no points.",
     "no-notebook": "The notebook was not handed in.",
     # the hand-in cannot be read: nothing is graded until a person has looked, or it is sent again
