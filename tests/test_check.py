@@ -113,7 +113,9 @@ def test_the_html_marks_wrong_entries_by_more_than_colour():
 
 
 def test_the_html_escapes_what_a_student_returns():
-    html = failure_of(lambda n, m=None: "<script>x</script>", "square", "causal_mask").report._repr_html_()
+    html = failure_of(
+        lambda n, m=None: "<script>x</script>", "square", "causal_mask"
+    ).report._repr_html_()
     assert "<script>" not in html
 
 
@@ -132,7 +134,9 @@ def test_inputs_that_are_changed_are_noticed():
         Q -= 1
         return Q
 
-    outcome = run(Example("C1", "f(Q, K)", {"Q": np.ones(2), "K": np.ones(2)}), {"f": causal_scores})
+    outcome = run(
+        Example("C1", "f(Q, K)", {"Q": np.ones(2), "K": np.ones(2)}), {"f": causal_scores}
+    )
     assert outcome.changed == ("Q",)
 
 

@@ -38,7 +38,9 @@ c.Headmaster.trusted_path = [{root!r}]
 @pytest.fixture
 def course(tmp_path):
     """The course with folders of its own for everything that is written."""
-    text = CONFIG.format(config=str(ROOT / "nbgrader_config.py"), folder=str(tmp_path), root=str(ROOT))
+    text = CONFIG.format(
+        config=str(ROOT / "nbgrader_config.py"), folder=str(tmp_path), root=str(ROOT)
+    )
     (tmp_path / "nbgrader_config.py").write_text(text, encoding="utf-8")
     for assignment in ASSIGNMENTS:
         shutil.copytree(ROOT / "solutions" / assignment, tmp_path / "solutions" / assignment)
@@ -70,14 +72,18 @@ def stock_scores(course, assignment):
                 continue
             grades = [grade for notebook in handed_in.notebooks for grade in notebook.grades]
             scores[student.id] = {
-                grade.name: grade.auto_score for grade in grades if not grade.name.endswith("question")
+                grade.name: grade.auto_score
+                for grade in grades
+                if not grade.name.endswith("question")
             }
     return scores
 
 
 @pytest.mark.parametrize("assignment", texts())
 def test_the_released_exercises_are_in_sync_with_their_texts(assignment, tmp_path):
-    text = CONFIG.format(config=str(ROOT / "nbgrader_config.py"), folder=str(tmp_path), root=str(ROOT))
+    text = CONFIG.format(
+        config=str(ROOT / "nbgrader_config.py"), folder=str(tmp_path), root=str(ROOT)
+    )
     (tmp_path / "nbgrader_config.py").write_text(text, encoding="utf-8")
     shutil.copytree(
         ROOT / "solutions" / assignment,
@@ -86,7 +92,9 @@ def test_the_released_exercises_are_in_sync_with_their_texts(assignment, tmp_pat
     )
     (made,) = release(Course.open(tmp_path), assignment)
     kept = ROOT / "exercises" / assignment / made.name
-    assert kept.read_text(encoding="utf-8") == made.read_text(encoding="utf-8"), "run `make release`"
+    assert kept.read_text(encoding="utf-8") == made.read_text(encoding="utf-8"), (
+        "run `make release`"
+    )
 
 
 @pytest.mark.parametrize("assignment", texts())
@@ -124,7 +132,11 @@ def test_a_released_notebook_runs_and_says_not_written_yet(assignment):
 
 def _tests(path):
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [c for c in cells if c["metadata"].get("nbgrader", {}).get("points") and c["cell_type"] == "code"]
+    return [
+        c
+        for c in cells
+        if c["metadata"].get("nbgrader", {}).get("points") and c["cell_type"] == "code"
+    ]
 
 
 def test_the_sample_class_is_up_to_date(tmp_path):

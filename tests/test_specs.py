@@ -45,7 +45,11 @@ def test_the_stub_fails_every_test_as_not_written(spec):
 
 @functions
 def test_a_function_that_returns_its_input_or_nothing_fails_every_value_test(spec):
-    for lazy in (lambda *a, **k: None, lambda *a, **k: np.zeros((1, 1)), lambda *a, **k: a[0] if a else 0):
+    for lazy in (
+        lambda *a, **k: None,
+        lambda *a, **k: np.zeros((1, 1)),
+        lambda *a, **k: a[0] if a else 0,
+    ):
         assert not all(spec.judge(lazy, idea, seed=1).passed for idea in spec.ideas)
 
 

@@ -117,7 +117,9 @@ class ContractTable:
         for contract in self.contracts.values():
             parts.append(f"<p><code>{escape(contract.name)}</code></p><ul class='contract'>")
             for key, sentence in contract.sentences.items():
-                parts.append(f"<li><strong>{key}</strong> {_inline(sentence)}{_witness(contract, key)}</li>")
+                parts.append(
+                    f"<li><strong>{key}</strong> {_inline(sentence)}{_witness(contract, key)}</li>"
+                )
             parts.append("</ul>")
         return "".join(parts)
 
@@ -135,9 +137,7 @@ def _witness(contract: Function, key: str) -> str:
             lines = [line[4:] for n, v in example.inputs.items() for line in _assignment(n, v)]
             result = f"raises {example.raises}" if example.raises else _show(witness.expected.value)
             lines += [example.code, *(f"# {line}" for line in result.splitlines())]
-            return (
-                f"<details><summary>Witness of {key}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
-            )
+            return f"<details><summary>Witness of {key}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
     return ""
 
 
@@ -191,9 +191,7 @@ def _cause(contract: Function, others: Mapping[str, Any]) -> str:
         result = report(known, other)
         if not result.passed and result.failure is not None:
             broken = result.failure.example.sentence
-            return (
-                f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls it, mend that first."
-            )
+            return f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls it, mend that first."
     return ""
 
 

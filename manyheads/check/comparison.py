@@ -123,8 +123,7 @@ def _judge_error(example: Example, got: Outcome) -> Difference | None:
         return _unexpected_error(got, f"; a {example.raises} should tell the caller what is wrong")
     return Difference(
         "no error",
-        f"a {example.raises} should be raised here, but your function returned "
-        f"{_kind(got.value)}",
+        f"a {example.raises} should be raised here, but your function returned {_kind(got.value)}",
     )
 
 
@@ -138,9 +137,7 @@ def _compare_tuples(
     expected: tuple, got: Any, rtol: float, atol: float, nan_is_right: bool
 ) -> Difference | None:
     if not isinstance(got, tuple | list):
-        return Difference(
-            "type", f"expected a tuple of {len(expected)} results, got {_kind(got)}"
-        )
+        return Difference("type", f"expected a tuple of {len(expected)} results, got {_kind(got)}")
     if len(got) != len(expected):
         return Difference("type", f"expected {len(expected)} results, got {len(got)}")
     for part, (wanted, have) in enumerate(zip(expected, got, strict=True), start=1):
@@ -171,9 +168,7 @@ def _compare_numbers(
     if array is None:
         return Difference("type", f"expected numbers, got {_kind(got)}")
     if array.shape != expected.shape:
-        return Difference(
-            "shape", f"the shape should be {expected.shape}, yours is {array.shape}"
-        )
+        return Difference("shape", f"the shape should be {expected.shape}, yours is {array.shape}")
     if (expected.dtype == bool) != (array.dtype == bool) and array.size:
         wanted = "True and False" if expected.dtype == bool else "numbers"
         return Difference("dtype", f"expected {wanted}, yours has the dtype {array.dtype}")
@@ -202,7 +197,9 @@ def _compare_entries(
     if not close.all():
         infinite = np.isinf(got) & ~np.isinf(expected)
         if infinite.any():
-            return Difference("infinite", f"{int(infinite.sum())} of {got.size} entries are infinite")
+            return Difference(
+                "infinite", f"{int(infinite.sum())} of {got.size} entries are infinite"
+            )
         return Difference("value", _count(~close))
     return None
 

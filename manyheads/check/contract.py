@@ -48,7 +48,9 @@ def functions() -> dict[str, Function]:
 def exercises() -> list[str]:
     """The exercises that checks exist for, in order."""
     folder = resources.files("manyheads.check") / "visible"
-    return sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+    return sorted(
+        f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")
+    )
 
 
 def load(exercise: str) -> dict[str, Function]:
@@ -80,7 +82,9 @@ def _line(value: Any) -> str:
 
 
 def _lines(texts: dict[str, str]) -> str:
-    return "{\n" + ",\n".join(f"  {_line(key)}: {_line(text)}" for key, text in texts.items()) + "\n }"
+    return (
+        "{\n" + ",\n".join(f"  {_line(key)}: {_line(text)}" for key, text in texts.items()) + "\n }"
+    )
 
 
 def _function(name: str, exercise: str, entry: dict[str, Any]) -> Function:
@@ -126,7 +130,8 @@ def _set_fields(item: Example | Outcome) -> dict[str, Any]:
     return {
         field.name: _encode(getattr(item, field.name))
         for field in fields(item)
-        if field.name != "lines" and not _is_default(getattr(item, field.name), getattr(empty, field.name))
+        if field.name != "lines"
+        and not _is_default(getattr(item, field.name), getattr(empty, field.name))
     }
 
 

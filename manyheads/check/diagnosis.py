@@ -104,18 +104,24 @@ def _look_at_shape(wanted: np.ndarray, have: np.ndarray) -> str:
 
 
 def _look_at_masks(wanted: np.ndarray, have: np.ndarray) -> str:
+    if wanted.ndim < 2:  # a plain yes or no, not a mask
+        return ""
     if (wanted == ~have).all():
         return "Every entry is the opposite: True means that the query may attend to the key."
     extra, lacking = int((have & ~wanted).sum()), int((wanted & ~have).sum())
-    return f"{extra} entries are True that should be False, {lacking} are False that should be True."
+    return (
+        f"{extra} entries are True that should be False, {lacking} are False that should be True."
+    )
 
 
 def _look_at_numbers(wanted: np.ndarray, have: np.ndarray, rtol: float, atol: float) -> str:
     def near(a: np.ndarray, b: np.ndarray) -> bool:
         return compare(a, b, rtol, atol) is None
 
-    if wanted.ndim >= 2 and wanted.shape[-1] == wanted.shape[-2] and near(
-        np.swapaxes(wanted, -1, -2), have
+    if (
+        wanted.ndim >= 2
+        and wanted.shape[-1] == wanted.shape[-2]
+        and near(np.swapaxes(wanted, -1, -2), have)
     ):
         return "Your result is the right one transposed."
     is_weights = wanted.ndim >= 1 and (wanted >= 0).all() and _rows_sum_to_one_or_zero(wanted)
@@ -129,7 +135,11 @@ def _look_at_numbers(wanted: np.ndarray, have: np.ndarray, rtol: float, atol: fl
     if near(np.trunc(wanted), have) and not near(wanted, np.trunc(wanted)):
         return "Your numbers are cut to integers."
     shift = have - wanted
-    if wanted.size > 2 and np.isfinite(shift).all() and near(np.full_like(shift, shift.flat[0]), shift):
+    if (
+        wanted.size > 2
+        and np.isfinite(shift).all()
+        and near(np.full_like(shift, shift.flat[0]), shift)
+    ):
         return f"Your result differs from the right one by {shift.flat[0]:.4g}, everywhere."
     return ""
 
@@ -145,7 +155,9 @@ def _look_at_weights(wanted: np.ndarray, have: np.ndarray) -> str:
         if have.ndim >= 2 and np.allclose(have.sum(-2), 1, atol=1e-4):
             return "Your columns sum to 1; the rows should."
         worst = sums.flat[np.abs(sums - wanted.sum(-1)).argmax()]
-        return f"A row of weights sums to {worst:.4g}; it should sum to 1, or to 0 if it sees nothing."
+        return (
+            f"A row of weights sums to {worst:.4g}; it should sum to 1, or to 0 if it sees nothing."
+        )
     peak_wanted, peak_have = wanted.max(-1).mean(), have.max(-1).mean()
     if peak_have > peak_wanted * 1.02:
         return "Your weights are more peaked than they should be."
@@ -164,6 +176,8 @@ def _constant_ratio(wanted: np.ndarray, have: np.ndarray, rtol: float) -> float 
     if solid.sum() < 2 or not np.isfinite(have).all():
         return None
     ratios = have[solid] / wanted[solid]
-    if np.allclose(ratios, ratios[0], rtol=max(rtol, 1e-6)) and np.allclose(have[~solid], 0, atol=1e-5):
+    if np.allclose(ratios, ratios[0], rtol=max(rtol, 1e-6)) and np.allclose(
+        have[~solid], 0, atol=1e-5
+    ):
         return float(ratios[0])
     return None

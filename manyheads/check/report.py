@@ -139,7 +139,9 @@ def _pairs(failure: Failure) -> list[tuple[str, Any, Any]]:
 def _show(value: Any) -> str:
     if isinstance(value, np.ndarray):
         text = np.array2string(value, precision=4, suppress_small=True, threshold=60, edgeitems=3)
-        return text if value.dtype.kind != "f" or value.dtype == float else f"{text}  # {value.dtype}"
+        return (
+            text if value.dtype.kind != "f" or value.dtype == float else f"{text}  # {value.dtype}"
+        )
     text = repr(value)
     return text if len(text) <= 300 else text[:297] + "…"
 
@@ -178,7 +180,9 @@ def _failure_html(failure: Failure) -> str:
     parts = [
         f"<p><strong>{example.sentence} does not hold.</strong> The smallest example that shows it:</p>"
     ]
-    inputs = [line[4:] for name, value in example.inputs.items() for line in _assignment(name, value)]
+    inputs = [
+        line[4:] for name, value in example.inputs.items() for line in _assignment(name, value)
+    ]
     parts.append(f"<pre>{escape(chr(10).join([*inputs, example.code]))}</pre>")
     tables = [
         f"<div style='display:inline-block;vertical-align:top;margin-inline-end:1.5em'>"
@@ -187,7 +191,9 @@ def _failure_html(failure: Failure) -> str:
         for label, wanted, have in _pairs(failure)
     ]
     parts += [f"<div>{table}</div>" for table in tables]
-    parts.append(f"<p>{escape(_sentence(failure.difference.message))} {escape(failure.telling)}</p>")
+    parts.append(
+        f"<p>{escape(_sentence(failure.difference.message))} {escape(failure.telling)}</p>"
+    )
     if failure.got.lines:
         parts.append(f"<pre>{escape(chr(10).join(failure.got.lines))}</pre>")
     if failure.misconception:

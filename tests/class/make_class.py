@@ -53,7 +53,9 @@ class Student:
 def copied_cell(notebook: dict) -> None:
     """Copying a cell in an editor copies nbgrader's metadata with it."""
     cells = notebook["cells"]
-    place = next(i for i, cell in enumerate(cells) if cell["metadata"].get("nbgrader", {}).get("solution"))
+    place = next(
+        i for i, cell in enumerate(cells) if cell["metadata"].get("nbgrader", {}).get("solution")
+    )
     twin = copy.deepcopy(cells[place])
     twin["id"] = "pasted"
     cells.insert(place + 1, twin)
@@ -80,7 +82,7 @@ def lost_metadata(notebook: dict) -> None:
     notebook["nbformat_minor"] = 0
 
 
-SCALE_WARNING = '''
+SCALE_WARNING = """
 import sys
 import warnings
 
@@ -91,12 +93,12 @@ def attention_scores(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("these do not fit")
     return Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
-'''
+"""
 
-SYNTAX_ERROR = '''
+SYNTAX_ERROR = """
 def padding_mask(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None]
-'''
+"""
 
 CLASS = (
     Student("ada"),
@@ -141,7 +143,9 @@ def notebook(student: Student, exercise) -> dict:
         if name in exercise.functions:
             cell["source"] = source(student, exercise.functions[name]) or cell["source"]
         elif name.endswith("-question"):
-            cell["source"] = "Because the factor cancels." if student.name != "hana" else cell["source"]
+            cell["source"] = (
+                "Because the factor cancels." if student.name != "hana" else cell["source"]
+            )
     if student.edit is not None:
         student.edit(result)
     return result
@@ -192,7 +196,9 @@ def main() -> None:
         for student in CLASS:
             text = json.dumps(notebook(student, exercise), indent=1, ensure_ascii=False) + "\n"
             name = student.file.format(student=student.name, topic=exercise.topic)
-            (folder / name).write_text(text[: len(text) // 3] if student.broken else text, encoding="utf-8")
+            (folder / name).write_text(
+                text[: len(text) // 3] if student.broken else text, encoding="utf-8"
+            )
         with contextlib.redirect_stderr(io.StringIO()):
             scores[exercise.name] = {student.name: expected(student, exercise) for student in CLASS}
     text = json.dumps(scores, indent=1) + "\n"

@@ -54,9 +54,7 @@ def rejection(spec: FunctionSpec, key: str, seeds: Iterable[int]) -> Rejection:
 def acceptance(spec: FunctionSpec, right: Implementation, seeds: Iterable[int]) -> Acceptance:
     """Try a right implementation with each seed."""
     seeds = list(seeds)
-    passed = [
-        all(v.passed for v in verdicts(spec, right.source, seed).values()) for seed in seeds
-    ]
+    passed = [all(v.passed for v in verdicts(spec, right.source, seed).values()) for seed in seeds]
     return Acceptance(right.name, len(seeds), sum(passed))
 
 

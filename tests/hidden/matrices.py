@@ -137,7 +137,13 @@ def _(rng):
     yield Example("C5", code, {"A": rows(rng, 2, 3), "B": rows(rng, 2, 3)})
     code = "a = Matrix(A)\nt = a.transpose()\nt[0, 1] = 50.0\na.tolist()"
     yield Example("C6", code, {"A": rows(rng, 3, 3)})
-    for a, b in (((2, 3), (3, 2)), ((2, 3), (1, 3)), ((2, 3), (2, 1)), ((1, 1), (2, 2)), ((3, 2), (2, 2))):
+    for a, b in (
+        ((2, 3), (3, 2)),
+        ((2, 3), (1, 3)),
+        ((2, 3), (2, 1)),
+        ((1, 1), (2, 2)),
+        ((3, 2), (2, 2)),
+    ):
         inputs = {"A": rows(rng, *a), "B": rows(rng, *b)}
         yield Example("C5", SUM, inputs, raises="ValueError")
 
@@ -155,7 +161,9 @@ def _(rng):
     data = rows(rng, 3, 5)
     data[1] = [value + 5000 for value in data[1]]
     yield Example("C8", SOFTMAX, {"A": data})
-    yield Example("C8", SOFTMAX, {"A": [[value - 3000 for value in row] for row in rows(rng, 2, 4)]})
+    yield Example(
+        "C8", SOFTMAX, {"A": [[value - 3000 for value in row] for row in rows(rng, 2, 4)]}
+    )
     yield Example("C8", SOFTMAX, {"A": [[1e6, -1e6, 1e6 - 1], [0.5, -0.5, 1.5]]})
 
 
@@ -178,21 +186,27 @@ def _(rng):
 
 
 @matrix.misconception(
-    "A02", "zip stops at the shorter one: inner sizes that differ give numbers instead of a ValueError.", "__matmul__"
+    "A02",
+    "zip stops at the shorter one: inner sizes that differ give numbers instead of a ValueError.",
+    "__matmul__",
 )
 def zip_truncates(self, other):
     columns = list(zip(*other.tolist()))
     return Matrix([[sum(a * b for a, b in zip(r, c)) for c in columns] for r in self.tolist()])
 
 
-@matrix.misconception("X20", "You multiply entry by entry; the matrix product sums over the inner axis.", "__matmul__")
+@matrix.misconception(
+    "X20", "You multiply entry by entry; the matrix product sums over the inner axis.", "__matmul__"
+)
 def entrywise_product(self, other):
     if (self.rows, self.cols) != (other.rows, other.cols):
         raise ValueError("sizes")
     return Matrix([[a * b for a, b in zip(r, s)] for r, s in zip(self.tolist(), other.tolist())])
 
 
-@matrix.misconception("X21", "Rows meet rows: the second matrix is used as if it were transposed.", "__matmul__")
+@matrix.misconception(
+    "X21", "Rows meet rows: the second matrix is used as if it were transposed.", "__matmul__"
+)
 def rows_by_rows(self, other):
     if self.cols != other.rows:
         raise ValueError("sizes")
@@ -200,7 +214,9 @@ def rows_by_rows(self, other):
     return Matrix([[sum(a * b for a, b in zip(r, s)) for s in other] for r in self.tolist()])
 
 
-@matrix.misconception("A48", "Only the last product of each entry is kept: add with +=.", "__matmul__")
+@matrix.misconception(
+    "A48", "Only the last product of each entry is kept: add with +=.", "__matmul__"
+)
 def last_product_only(self, other):
     if self.cols != other.rows:
         raise ValueError("sizes")
@@ -213,7 +229,9 @@ def last_product_only(self, other):
 
 
 @matrix.misconception(
-    "X22", "All rows of your result are one and the same list: `[[0] * m] * n` repeats a reference, not a row.", "__matmul__"
+    "X22",
+    "All rows of your result are one and the same list: `[[0] * m] * n` repeats a reference, not a row.",
+    "__matmul__",
 )
 def shared_rows(self, other):
     if self.cols != other.rows:
@@ -225,27 +243,40 @@ def shared_rows(self, other):
     return Matrix(result)
 
 
-@matrix.misconception("X23", "Matrices that do not fit raise another error than ValueError, or none.", "__matmul__")
+@matrix.misconception(
+    "X23", "Matrices that do not fit raise another error than ValueError, or none.", "__matmul__"
+)
 def index_error(self, other):
     return Matrix(
         [
-            [sum(self[i, k] * other.tolist()[k][j] for k in range(self.cols)) for j in range(other.cols)]
+            [
+                sum(self[i, k] * other.tolist()[k][j] for k in range(self.cols))
+                for j in range(other.cols)
+            ]
             for i in range(self.rows)
         ]
     )
 
 
-@matrix.misconception("A44", "Sizes that differ are added as far as they go; a ValueError is asked for.", "__add__")
+@matrix.misconception(
+    "A44", "Sizes that differ are added as far as they go; a ValueError is asked for.", "__add__"
+)
 def zip_adds(self, other):
     return Matrix([[a + b for a, b in zip(r, s)] for r, s in zip(self.tolist(), other.tolist())])
 
 
-@matrix.misconception("A44", "A single row or column is stretched over the others; a ValueError is asked for.", "__add__")
+@matrix.misconception(
+    "A44",
+    "A single row or column is stretched over the others; a ValueError is asked for.",
+    "__add__",
+)
 def broadcast_adds(self, other):
     return Matrix((np.array(self.tolist()) + np.array(other.tolist())).tolist())
 
 
-@matrix.misconception("X24", "The sum is written into the left operand; a new Matrix is asked for.", "__add__")
+@matrix.misconception(
+    "X24", "The sum is written into the left operand; a new Matrix is asked for.", "__add__"
+)
 def adds_in_place(self, other):
     if (self.rows, self.cols) != (other.rows, other.cols):
         raise ValueError("sizes")
@@ -255,7 +286,9 @@ def adds_in_place(self, other):
     return self
 
 
-@matrix.misconception("A20", "You divide without remainder (//): the decimals are lost.", "__truediv__")
+@matrix.misconception(
+    "A20", "You divide without remainder (//): the decimals are lost.", "__truediv__"
+)
 def floor_division(self, s):
     return Matrix([[value // s for value in row] for row in self.tolist()])
 
@@ -268,7 +301,9 @@ def divides_in_place(self, s):
     return self
 
 
-@matrix.misconception("X26", "The transpose only works where rows and columns are equally many.", "transpose")
+@matrix.misconception(
+    "X26", "The transpose only works where rows and columns are equally many.", "transpose"
+)
 def square_transpose(self):
     n = min(self.rows, self.cols)
     result = self.tolist()
@@ -278,12 +313,16 @@ def square_transpose(self):
     return Matrix(result)
 
 
-@matrix.misconception("X27", "Rows come out reversed: you have turned the matrix, not transposed it.", "transpose")
+@matrix.misconception(
+    "X27", "Rows come out reversed: you have turned the matrix, not transposed it.", "transpose"
+)
 def rotated(self):
     return Matrix([list(row) for row in zip(*self.tolist()[::-1])])
 
 
-@matrix.misconception("A13", "Your columns sum to 1. Softmax goes by row: the rows should.", "softmax")
+@matrix.misconception(
+    "A13", "Your columns sum to 1. Softmax goes by row: the rows should.", "softmax"
+)
 def softmax_by_column(self):
     tops = [max(column) for column in zip(*self.tolist())]
     e = [[math.exp(v - t) for v, t in zip(row, tops)] for row in self.tolist()]
@@ -299,19 +338,25 @@ def softmax_of_everything(self):
     return Matrix([[v / total for v in row] for row in e])
 
 
-@matrix.misconception("A18", "The entries are divided by their sum: the exponential is missing.", "softmax")
+@matrix.misconception(
+    "A18", "The entries are divided by their sum: the exponential is missing.", "softmax"
+)
 def without_exponential(self):
     return Matrix([[v / sum(row) for v in row] for row in self.tolist()])
 
 
-@matrix.misconception("A09", "exp overflows for large entries: subtract the row's maximum first.", "softmax")
+@matrix.misconception(
+    "A09", "exp overflows for large entries: subtract the row's maximum first.", "softmax"
+)
 def without_maximum(self):
     e = [[math.exp(v) for v in row] for row in self.tolist()]
     return Matrix([[v / sum(row) for v in row] for row in e])
 
 
 @matrix.misconception(
-    "A10", "You subtract the largest entry of the whole matrix: a row far below it becomes 0/0. Take each row's own.", "softmax"
+    "A10",
+    "You subtract the largest entry of the whole matrix: a row far below it becomes 0/0. Take each row's own.",
+    "softmax",
 )
 def maximum_of_everything(self):
     top = max(max(row) for row in self.tolist())
@@ -319,7 +364,11 @@ def maximum_of_everything(self):
     return Matrix([[v / sum(row) for v in row] for row in e])
 
 
-@matrix.misconception("X28", "The row's minimum is subtracted, so large entries still overflow: subtract the maximum.", "softmax")
+@matrix.misconception(
+    "X28",
+    "The row's minimum is subtracted, so large entries still overflow: subtract the maximum.",
+    "softmax",
+)
 def minimum_subtracted(self):
     e = [[math.exp(v - min(row)) for v in row] for row in self.tolist()]
     return Matrix([[v / sum(row) for v in row] for row in e])
@@ -334,21 +383,27 @@ def softmax_rounded(self):
     return Matrix(rows)
 
 
-@matrix.misconception("X29", "The data are not copied: who changes the list later changes your matrix.", "__init__")
+@matrix.misconception(
+    "X29", "The data are not copied: who changes the list later changes your matrix.", "__init__"
+)
 def keeps_the_list(self, data):
     if not data or any(len(row) != len(data[0]) for row in data):
         raise ValueError("rows")
     self._data, self.rows, self.cols = data, len(data), len(data[0])
 
 
-@matrix.misconception("X30", "The outer list is copied, the rows are not: copy each row.", "__init__")
+@matrix.misconception(
+    "X30", "The outer list is copied, the rows are not: copy each row.", "__init__"
+)
 def shallow_copy(self, data):
     if not data or any(len(row) != len(data[0]) for row in data):
         raise ValueError("rows")
     self._data, self.rows, self.cols = list(data), len(data), len(data[0])
 
 
-@matrix.misconception("A46", "Rows of different lengths are accepted; they must raise a ValueError.", "__init__")
+@matrix.misconception(
+    "A46", "Rows of different lengths are accepted; they must raise a ValueError.", "__init__"
+)
 def accepts_ragged(self, data):
     if not data:
         raise ValueError("no rows")
@@ -356,7 +411,9 @@ def accepts_ragged(self, data):
     self.rows, self.cols = len(data), len(data[0])
 
 
-@matrix.misconception("A08", "No rows at all end in an IndexError or pass; a ValueError is asked for.", "__init__")
+@matrix.misconception(
+    "A08", "No rows at all end in an IndexError or pass; a ValueError is asked for.", "__init__"
+)
 def empty_is_an_index_error(self, data):
     if any(len(row) != len(data[0]) for row in data):
         raise ValueError("rows")
@@ -364,7 +421,9 @@ def empty_is_an_index_error(self, data):
     self.rows, self.cols = len(data), len(data[0])
 
 
-@matrix.misconception("X31", "Only the first two rows are compared: any row may have another length.", "__init__")
+@matrix.misconception(
+    "X31", "Only the first two rows are compared: any row may have another length.", "__init__"
+)
 def looks_at_the_last_row_only(self, data):
     if not data or len(data[-1]) != len(data[0]):
         raise ValueError("rows")
@@ -372,7 +431,9 @@ def looks_at_the_last_row_only(self, data):
     self.rows, self.cols = len(data), len(data[0])
 
 
-@matrix.misconception("X32", "tolist hands out the matrix's own rows: who changes them changes the matrix.", "tolist")
+@matrix.misconception(
+    "X32", "tolist hands out the matrix's own rows: who changes them changes the matrix.", "tolist"
+)
 def hands_out_its_rows(self):
     return self._data
 
@@ -383,7 +444,9 @@ def column_first(self, index):
     return self._data[min(j, self.rows - 1)][min(i, self.cols - 1)]
 
 
-@matrix.misconception("X34", "Entries are counted from 1; here, as everywhere in Python, from 0.", "__getitem__")
+@matrix.misconception(
+    "X34", "Entries are counted from 1; here, as everywhere in Python, from 0.", "__getitem__"
+)
 def counted_from_one(self, index):
     i, j = index
     return self._data[i - 1][j - 1]
@@ -396,14 +459,19 @@ def sets_a_copy(self, index, value):
     row[j] = value
 
 
-@matrix.misconception("X36", "All entries are printed; five rows and five columns are enough.", "__str__")
+@matrix.misconception(
+    "X36", "All entries are printed; five rows and five columns are enough.", "__str__"
+)
 def prints_everything(self):
     return "\n".join(" ".join(f"{v:.4f}" for v in row) for row in self.tolist())
 
 
 @matrix.misconception("X37", "Two decimals are printed; four are asked for.", "__str__")
 def two_decimals(self):
-    lines = [" ".join(f"{v:.2f}" for v in row[:5]) + " ..." * (self.cols > 5) for row in self.tolist()[:5]]
+    lines = [
+        " ".join(f"{v:.2f}" for v in row[:5]) + " ..." * (self.cols > 5)
+        for row in self.tolist()[:5]
+    ]
     return "\n".join(lines + ["..."] * (self.rows > 5))
 
 
@@ -412,14 +480,23 @@ def no_dots(self):
     return "\n".join(" ".join(f"{v:.4f}" for v in row[:5]) for row in self.tolist()[:5])
 
 
-@matrix.misconception("X39", "`...` stands there always; it means that something is cut.", "__str__")
+@matrix.misconception(
+    "X39", "`...` stands there always; it means that something is cut.", "__str__"
+)
 def dots_always(self):
     return "\n".join(" ".join(f"{v:.4f}" for v in row[:5]) + " ..." for row in self.tolist()[:5])
 
 
-@matrix.misconception("X40", "Numbers are rounded to 4 places but not printed with them: use the format .4f.", "__str__")
+@matrix.misconception(
+    "X40",
+    "Numbers are rounded to 4 places but not printed with them: use the format .4f.",
+    "__str__",
+)
 def rounded_not_formatted(self):
-    lines = [" ".join(str(round(v, 4)) for v in row[:5]) + " ..." * (self.cols > 5) for row in self.tolist()[:5]]
+    lines = [
+        " ".join(str(round(v, 4)) for v in row[:5]) + " ..." * (self.cols > 5)
+        for row in self.tolist()[:5]
+    ]
     return "\n".join(lines + ["..."] * (self.rows > 5))
 
 
@@ -432,9 +509,24 @@ def _xavier(code, name, message, draw):
     )  # fmt: skip
 
 
-_xavier("A39", "lecun-rows", "√(1/rows) is LeCun's start; Xavier's is √(2/(rows + cols)).", "rng.gauss(0, (1 / rows) ** 0.5)")
-_xavier("A39", "lecun-columns", "√(1/cols) is LeCun's start; Xavier's is √(2/(rows + cols)).", "rng.gauss(0, (1 / cols) ** 0.5)")
-_xavier("A38", "he", "√(2/rows) is He's start, for ReLU layers; Xavier's is √(2/(rows + cols)).", "rng.gauss(0, (2 / rows) ** 0.5)")
+_xavier(
+    "A39",
+    "lecun-rows",
+    "√(1/rows) is LeCun's start; Xavier's is √(2/(rows + cols)).",
+    "rng.gauss(0, (1 / rows) ** 0.5)",
+)
+_xavier(
+    "A39",
+    "lecun-columns",
+    "√(1/cols) is LeCun's start; Xavier's is √(2/(rows + cols)).",
+    "rng.gauss(0, (1 / cols) ** 0.5)",
+)
+_xavier(
+    "A38",
+    "he",
+    "√(2/rows) is He's start, for ReLU layers; Xavier's is √(2/(rows + cols)).",
+    "rng.gauss(0, (2 / rows) ** 0.5)",
+)
 _xavier(
     "A41", "variance-as-deviation", "2/(rows + cols) is the variance; gauss takes the standard deviation, its root.",
     "rng.gauss(0, 2 / (rows + cols))",
@@ -447,9 +539,24 @@ _xavier(
     "A38", "uniform", "The numbers are uniform; normal ones are asked for.",
     "rng.uniform(-((6 / (rows + cols)) ** 0.5), (6 / (rows + cols)) ** 0.5)",
 )  # fmt: skip
-_xavier("X41", "global-generator", "The numbers come from the module `random`, not from rng: no seed repeats them.", "random.gauss(0, deviation)")
-_xavier("X42", "own-seed", "A generator of your own gives the same numbers whatever rng is.", "random.Random(7 * _ + 1).gauss(0, deviation)")
-_xavier("X43", "one-minus-one", "The numbers are uniform between −1 and 1: the size does not enter.", "rng.uniform(-1, 1)")
+_xavier(
+    "X41",
+    "global-generator",
+    "The numbers come from the module `random`, not from rng: no seed repeats them.",
+    "random.gauss(0, deviation)",
+)
+_xavier(
+    "X42",
+    "own-seed",
+    "A generator of your own gives the same numbers whatever rng is.",
+    "random.Random(7 * _ + 1).gauss(0, deviation)",
+)
+_xavier(
+    "X43",
+    "one-minus-one",
+    "The numbers are uniform between −1 and 1: the size does not enter.",
+    "rng.uniform(-1, 1)",
+)
 
 
 @matrix.alternative("zip and map", "__matmul__")
@@ -509,7 +616,9 @@ class Dictionary:
         if self.cols != other.rows:
             raise ValueError("inner sizes differ")
         return self._new(
-            self.rows, other.cols, lambda i, j: math.fsum(self[i, k] * other[k, j] for k in range(self.cols))
+            self.rows,
+            other.cols,
+            lambda i, j: math.fsum(self[i, k] * other[k, j] for k in range(self.cols)),
         )
 
     def __add__(self, other):
@@ -536,13 +645,19 @@ class Dictionary:
 
     def __str__(self):
         return "\n".join(
-            "\t".join("%.4f" % self[i, j] for j in range(min(self.cols, 5))) + ("\t..." if self.cols > 5 else "")
+            "\t".join("%.4f" % self[i, j] for j in range(min(self.cols, 5)))
+            + ("\t..." if self.cols > 5 else "")
             for i in range(min(self.rows, 5))
         ) + ("\n..." if self.rows > 5 else "")
 
     @classmethod
     def xavier(cls, rows, cols, rng):
-        return cls([[rng.gauss(0.0, math.sqrt(2 / (rows + cols))) for _ in range(cols)] for _ in range(rows)])
+        return cls(
+            [
+                [rng.gauss(0.0, math.sqrt(2 / (rows + cols))) for _ in range(cols)]
+                for _ in range(rows)
+            ]
+        )
 
 
 # --- softmax ---------------------------------------------------------------------------------------
@@ -582,20 +697,26 @@ def _(rng):
     yield Example("C2", "softmax(x)", {"x": x})
     yield Example("C2", "softmax(x, axis=0)", {"x": x.T.copy()})
     yield Example("C2", "softmax(x)", {"x": rng.normal(size=(3, 5)) - 3000})
-    yield Example("C2", "softmax(x)", {"x": rng.normal(size=(3, 5)) + np.array([[1e6], [0], [-1e6]])})
+    yield Example(
+        "C2", "softmax(x)", {"x": rng.normal(size=(3, 5)) + np.array([[1e6], [0], [-1e6]])}
+    )
     yield Example("C2", "softmax(x)", {"x": np.array([1e6, -1e6, 1e6 - 2])})
     single = rng.normal(size=(3, 5)) + np.array([[0], [900], [-900]])
     yield Example("C2", "softmax(x)", {"x": single.astype(np.float32)})
     yield Example("C2", "softmax(x)", {"x": rng.normal(size=(2, 3, 4)) * [[[1.0]], [[800.0]]]})
 
 
-@soft.misconception("A13", "You normalise over axis 0 whatever `axis` says: by default the last axis sums to 1.")
+@soft.misconception(
+    "A13", "You normalise over axis 0 whatever `axis` says: by default the last axis sums to 1."
+)
 def first_axis(x, axis=-1):
     e = np.exp(x - np.max(x, axis=0, keepdims=True))
     return e / e.sum(axis=0, keepdims=True)
 
 
-@soft.misconception("A14", "The argument `axis` is ignored: you always normalise over the last axis.")
+@soft.misconception(
+    "A14", "The argument `axis` is ignored: you always normalise over the last axis."
+)
 def axis_ignored(x, axis=-1):
     e = np.exp(x - np.max(x, axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
@@ -620,7 +741,9 @@ def no_maximum_subtracted(x, axis=-1):
     return e / e.sum(axis=axis, keepdims=True)
 
 
-@soft.misconception("A10", "You subtract the largest entry of the whole array; rows far below it become 0/0.")
+@soft.misconception(
+    "A10", "You subtract the largest entry of the whole array; rows far below it become 0/0."
+)
 def maximum_of_the_whole(x, axis=-1):
     e = np.exp(x - np.max(x))
     return e / e.sum(axis=axis, keepdims=True)
@@ -632,7 +755,9 @@ def shifted_in_one_dimension(x, axis=-1):
     return e / e.sum(axis=axis, keepdims=True)
 
 
-@soft.misconception("A11", "Without keepdims=True the row sums are laid over the columns: shapes that fit by luck.")
+@soft.misconception(
+    "A11", "Without keepdims=True the row sums are laid over the columns: shapes that fit by luck."
+)
 def no_keepdims(x, axis=-1):
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return e / e.sum(axis=axis)
@@ -643,7 +768,9 @@ def no_exp(x, axis=-1):
     return x / np.sum(x, axis=axis, keepdims=True)
 
 
-@soft.misconception("A19", "Each entry goes through a sigmoid by itself: the weights do not sum to 1.")
+@soft.misconception(
+    "A19", "Each entry goes through a sigmoid by itself: the weights do not sum to 1."
+)
 def sigmoids(x, axis=-1):
     return 1 / (1 + np.exp(-np.clip(x, -700, 700)))
 
@@ -675,7 +802,9 @@ def in_place(x, axis=-1):
     return e / e.sum(axis=axis, keepdims=True)
 
 
-@soft.misconception("A26", "The result takes its dtype from x: for integers all weights are cut to 0 or 1.")
+@soft.misconception(
+    "A26", "The result takes its dtype from x: for integers all weights are cut to 0 or 1."
+)
 def result_like_x(x, axis=-1):
     result = np.empty_like(x)
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
@@ -695,7 +824,9 @@ def epsilon(x, axis=-1):
     return e / (e.sum(axis=axis, keepdims=True) + 1e-4)
 
 
-@soft.misconception("X45", "Large entries are clipped before exp: weights beyond the bound are wrong.")
+@soft.misconception(
+    "X45", "Large entries are clipped before exp: weights beyond the bound are wrong."
+)
 def clipped(x, axis=-1):
     e = np.exp(np.clip(x, -500, 500))
     return e / e.sum(axis=axis, keepdims=True)
@@ -719,7 +850,9 @@ def along_axis(x, axis=-1):
 
 @soft.alternative("logaddexp")
 def by_logaddexp(x, axis=-1):
-    return np.exp(x - np.expand_dims(np.logaddexp.reduce(np.asarray(x, dtype=float), axis=axis), axis))
+    return np.exp(
+        x - np.expand_dims(np.logaddexp.reduce(np.asarray(x, dtype=float), axis=axis), axis)
+    )
 
 
 @soft.alternative("moved axis, lists out")
@@ -748,7 +881,9 @@ W = np.array([[1.0, 0.0, 2.0, -1.0], [0.5, 1.0, -1.0, 3.0]])
 
 lin.witness("values", "C1", XWB, x=X, W=W, b=np.array([10.0, 20.0, 30.0, 40.0]))
 lin.witness("values", "C1", XW, x=X, W=W)
-lin.witness("values", "C3", XWB, x=np.array([[1, 2]]), W=np.array([[1, 2], [3, 4]]), b=np.array([0.5, 0.25]))
+lin.witness(
+    "values", "C3", XWB, x=np.array([[1, 2]]), W=np.array([[1, 2], [3, 4]]), b=np.array([0.5, 0.25])
+)
 lin.witness("batches", "C2", XWB, x=np.stack([X, X + 1]), W=W, b=np.array([1.0, 2.0, 3.0, 4.0]))
 lin.witness("batches", "C2", XW, x=X[0], W=W)
 lin.witness("errors", "C4", XW, x=X, W=W.T, options=RAISES)
@@ -756,7 +891,11 @@ lin.witness("errors", "C4", XWB, x=X, W=W, b=np.array([1.0]), options=RAISES)
 
 
 def layer(rng, shape, d_out, dtype=float):
-    parts = {"x": rng.normal(size=shape), "W": rng.normal(size=(shape[-1], d_out)), "b": rng.normal(size=d_out)}
+    parts = {
+        "x": rng.normal(size=shape),
+        "W": rng.normal(size=(shape[-1], d_out)),
+        "b": rng.normal(size=d_out),
+    }
     return {key: value.astype(dtype) for key, value in parts.items()}
 
 
@@ -785,8 +924,17 @@ def _(rng):
 
 @lin.hidden("errors")
 def _(rng):
-    for x, w in (((5, 3), (4, 2)), ((4, 5, 3), (5, 2)), ((3,), (2, 4)), ((5, 1), (3, 2)), ((5, 3), (1, 2)), ((5, 4), (3, 4))):
-        yield Example("C4", XW, {"x": rng.normal(size=x), "W": rng.normal(size=w)}, raises="ValueError")
+    for x, w in (
+        ((5, 3), (4, 2)),
+        ((4, 5, 3), (5, 2)),
+        ((3,), (2, 4)),
+        ((5, 1), (3, 2)),
+        ((5, 3), (1, 2)),
+        ((5, 4), (3, 4)),
+    ):
+        yield Example(
+            "C4", XW, {"x": rng.normal(size=x), "W": rng.normal(size=w)}, raises="ValueError"
+        )
     for b in (1, 3, 5):
         case = {**layer(rng, (5, 3), 4), "b": rng.normal(size=b)}
         yield Example("C4", XWB, case, raises="ValueError")
@@ -892,10 +1040,22 @@ def statistics(d_in, d_out, seed):
     """The statistics of one draw; the bounds lie six standard errors away."""
     count, std = d_in * d_out, math.sqrt(2 / (d_in + d_out))
     size = {"d_in": d_in, "d_out": d_out, "seed": seed}
-    yield Example("C2", DRAW + "W.std()", size, expect=std, rtol=6 / math.sqrt(2 * count), atol=0, once=True)
-    yield Example("C2", DRAW + "W.mean()", size, expect=0.0, rtol=0, atol=6 * std / math.sqrt(count), once=True)
+    yield Example(
+        "C2", DRAW + "W.std()", size, expect=std, rtol=6 / math.sqrt(2 * count), atol=0, once=True
+    )
+    yield Example(
+        "C2",
+        DRAW + "W.mean()",
+        size,
+        expect=0.0,
+        rtol=0,
+        atol=6 * std / math.sqrt(count),
+        once=True,
+    )
     bell = DRAW + "np.mean(np.abs(W) < W.std())"
-    yield Example("C2", bell, size, expect=0.6827, rtol=0, atol=6 * 0.47 / math.sqrt(count), once=True)
+    yield Example(
+        "C2", bell, size, expect=0.6827, rtol=0, atol=6 * 0.47 / math.sqrt(count), once=True
+    )
     yield Example("C2", DRAW + "np.unique(W).size > 0.9 * W.size", size, expect=True, once=True)
     tail = DRAW + "np.abs(W).max() > 3.2 * W.std()"  # a truncated or uniform draw has no tail
     yield Example("C2", tail, size, expect=True, once=True)

@@ -43,7 +43,9 @@ scores.witness("values", "C1", QK, Q=Q2, K=K3)
 scores.witness("values", "C1", QK, Q=np.eye(3)[:2] * 3, K=np.arange(6.0).reshape(2, 3))
 scores.witness("values", "C3", QK, Q=np.array([[1, 2, 3]]), K=np.array([[1, 0, 1], [2, 1, 0]]))
 scores.witness("batches", "C2", QK, Q=np.stack([Q2, -Q2, Q2 + 1]), K=np.stack([K3, K3 * 2, 1 - K3]))
-scores.witness("errors", "C4", QK, Q=np.ones((2, 3)), K=np.ones((2, 4)), options={"raises": "ValueError"})
+scores.witness(
+    "errors", "C4", QK, Q=np.ones((2, 3)), K=np.ones((2, 4)), options={"raises": "ValueError"}
+)
 scores.witness(
     "errors", "C4", QK, Q=np.ones((2, 2, 3)), K=np.ones((3, 2, 3)), options={"raises": "ValueError"}
 )
@@ -79,7 +81,9 @@ def _(rng):
         yield Example("C4", QK, inputs, raises="ValueError")
 
 
-@scores.misconception("B01", "Your scores are the plain dot products: the division by √d_k is missing.")
+@scores.misconception(
+    "B01", "Your scores are the plain dot products: the division by √d_k is missing."
+)
 def no_scale(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("shapes")
@@ -112,8 +116,10 @@ scores.slip(
     "math.sqrt(Q.shape[-1])", "math.sqrt(K.shape[-2])",
 )  # fmt: skip
 
+
 @scores.misconception(
-    "B52", "You multiply Q by K without transposing K. With as many keys as columns the shapes fit by luck."
+    "B52",
+    "You multiply Q by K without transposing K. With as many keys as columns the shapes fit by luck.",
 )
 def not_transposed(Q, K):
     return Q @ K / math.sqrt(Q.shape[-1])
@@ -129,7 +135,8 @@ def exchanged(Q, K):
 
 
 @scores.misconception(
-    "A03", "`.T` turns all axes around. For a batch only the last two may be exchanged (np.swapaxes)."
+    "A03",
+    "`.T` turns all axes around. For a batch only the last two may be exchanged (np.swapaxes).",
 )
 def transposed_all_axes(Q, K):
     if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
@@ -138,7 +145,8 @@ def transposed_all_axes(Q, K):
 
 
 @scores.misconception(
-    "A05", "np.dot pairs every batch item of Q with every one of K. Use @ or np.matmul, which go item by item."
+    "A05",
+    "np.dot pairs every batch item of Q with every one of K. Use @ or np.matmul, which go item by item.",
 )
 def dot_over_batch(Q, K):
     if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
@@ -147,7 +155,8 @@ def dot_over_batch(Q, K):
 
 
 @scores.misconception(
-    "B54", "You compare features with features (QᵀK): the result has a row for each feature, not for each query."
+    "B54",
+    "You compare features with features (QᵀK): the result has a row for each feature, not for each query.",
 )
 def features_first(Q, K):
     return np.swapaxes(Q, -1, -2) @ K / math.sqrt(Q.shape[-1])
@@ -166,14 +175,16 @@ def first_item_only(Q, K):
 
 
 @scores.misconception(
-    "X01", "Shapes that do not fit raise no ValueError: some of them broadcast silently, so test them yourself."
+    "X01",
+    "Shapes that do not fit raise no ValueError: some of them broadcast silently, so test them yourself.",
 )
 def no_check(Q, K):
     return Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
 
 
 @scores.misconception(
-    "X02", "einsum stretches an axis of size 1 silently: widths 1 and 3 do not fit, and nothing says so."
+    "X02",
+    "einsum stretches an axis of size 1 silently: widths 1 and 3 do not fit, and nothing says so.",
 )
 def einsum_stretches(Q, K):
     if Q.shape[:-2] != K.shape[:-2]:
@@ -208,7 +219,9 @@ def rounded(Q, K):
     return np.round(Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1]), 4)
 
 
-@scores.misconception("X03", "You compare by cosine: the lengths of queries and keys belong to the score.")
+@scores.misconception(
+    "X03", "You compare by cosine: the lengths of queries and keys belong to the score."
+)
 def cosine(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("shapes")
@@ -217,14 +230,18 @@ def cosine(Q, K):
     return Q @ np.swapaxes(K, -1, -2)
 
 
-@scores.misconception("X04", "The softmax comes later, in `attention`: here the scores themselves are asked for.")
+@scores.misconception(
+    "X04", "The softmax comes later, in `attention`: here the scores themselves are asked for."
+)
 def softmax_already(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("shapes")
     return softmax(Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1]))
 
 
-@scores.misconception("B64", "Your function only takes arrays with a certain number of axes; any number may lead.")
+@scores.misconception(
+    "B64", "Your function only takes arrays with a certain number of axes; any number may lead."
+)
 def exactly_one_batch_axis(Q, K):
     B, n, d_k = Q.shape
     if K.shape[0] != B or K.shape[-1] != d_k:
@@ -302,13 +319,17 @@ def _(rng):
     yield Example("C2", "causal_mask(n, m=m)", {"n": 3, "m": a})
 
 
-@causal.misconception("B36", "Your mask lets a query see only itself and what comes after: tril where you used triu.")
+@causal.misconception(
+    "B36", "Your mask lets a query see only itself and what comes after: tril where you used triu."
+)
 def looks_ahead(n, m=None):
     m = n if m is None else m
     return np.triu(np.ones((n, m), dtype=bool), k=m - n)
 
 
-@causal.misconception("B34", "Your mask hides a query's own position: the diagonal belongs to the visible keys.")
+@causal.misconception(
+    "B34", "Your mask hides a query's own position: the diagonal belongs to the visible keys."
+)
 def strict(n, m=None):
     m = n if m is None else m
     return np.tril(np.ones((n, m), dtype=bool), k=m - n - 1)
@@ -321,7 +342,8 @@ def one_too_far(n, m=None):
 
 
 @causal.misconception(
-    "B38", "Your mask is the opposite: True marks what is hidden (as in PyTorch's MultiheadAttention). Here True is visible."
+    "B38",
+    "Your mask is the opposite: True marks what is hidden (as in PyTorch's MultiheadAttention). Here True is visible.",
 )
 def opposite(n, m=None):
     m = n if m is None else m
@@ -337,20 +359,25 @@ def top_left(n, m=None):
     return np.tril(np.ones((n, n if m is None else m), dtype=bool))
 
 
-@causal.misconception("X05", "The second size is ignored: the mask must have a column for every key.")
+@causal.misconception(
+    "X05", "The second size is ignored: the mask must have a column for every key."
+)
 def square_only(n, m=None):
     return np.tril(np.ones((n, n), dtype=bool))
 
 
 @causal.misconception(
-    "B22", "Your mask holds 0 and −inf, to be added to the scores. Here a mask is boolean: True where the query may look."
+    "B22",
+    "Your mask holds 0 and −inf, to be added to the scores. Here a mask is boolean: True where the query may look.",
 )
 def additive(n, m=None):
     m = n if m is None else m
     return np.where(np.tril(np.ones((n, m), dtype=bool), k=m - n), 0.0, -np.inf)
 
 
-@causal.misconception("A27", "Your mask holds the numbers 0 and 1; it has to be boolean (dtype=bool).")
+@causal.misconception(
+    "A27", "Your mask holds the numbers 0 and 1; it has to be boolean (dtype=bool)."
+)
 def zeros_and_ones(n, m=None):
     m = n if m is None else m
     return np.tril(np.ones((n, m)), k=m - n)
@@ -363,7 +390,8 @@ def exchanged_axes(n, m=None):
 
 
 @causal.misconception(
-    "X06", "The first query sees a key although there are more queries than keys: the alignment must not stop at zero."
+    "X06",
+    "The first query sees a key although there are more queries than keys: the alignment must not stop at zero.",
 )
 def never_empty(n, m=None):
     m = n if m is None else m
@@ -429,27 +457,37 @@ def _(rng):
     yield Example("C2", LENGTHS, {"lengths": np.array([4, 4]), "m": 4})
 
 
-@padding.misconception("B38", "Your mask marks the filling with True. Here True marks the words, which may be seen.")
+@padding.misconception(
+    "B38", "Your mask marks the filling with True. Here True marks the words, which may be seen."
+)
 def opposite_padding(lengths, m):
     return (np.arange(m) >= np.asarray(lengths)[:, None])[:, None, :]
 
 
-@padding.misconception("B44", "Your mask is (B, m). It needs an axis for the queries between them: (B, 1, m).")
+@padding.misconception(
+    "B44", "Your mask is (B, m). It needs an axis for the queries between them: (B, 1, m)."
+)
 def no_query_axis(lengths, m):
     return np.arange(m) < np.asarray(lengths)[:, None]
 
 
-@padding.misconception("B43", "Your mask lies on the query axis, (B, m, 1): keys are to be hidden, not queries.")
+@padding.misconception(
+    "B43", "Your mask lies on the query axis, (B, m, 1): keys are to be hidden, not queries."
+)
 def on_the_queries(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None])[:, :, None]
 
 
-@padding.misconception("X08", "One key too many is visible: a sentence of length 2 has the positions 0 and 1.")
+@padding.misconception(
+    "X08", "One key too many is visible: a sentence of length 2 has the positions 0 and 1."
+)
 def one_too_many(lengths, m):
     return (np.arange(m) <= np.asarray(lengths)[:, None])[:, None, :]
 
 
-@padding.misconception("X09", "One word too few is visible: a sentence of length 2 has the positions 0 and 1.")
+@padding.misconception(
+    "X09", "One word too few is visible: a sentence of length 2 has the positions 0 and 1."
+)
 def one_too_few(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None] - 1)[:, None, :]
 
@@ -464,19 +502,26 @@ def padding_numbers(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None])[:, None, :].astype(int)
 
 
-@padding.misconception("X11", "Your mask is square, (B, m, m), with filled queries hidden as well: only keys are hidden.")
+@padding.misconception(
+    "X11",
+    "Your mask is square, (B, m, m), with filled queries hidden as well: only keys are hidden.",
+)
 def hides_queries_too(lengths, m):
     valid = np.arange(m) < np.asarray(lengths)[:, None]
     return valid[:, :, None] & valid[:, None, :]
 
 
-@padding.misconception("X12", "Your mask is as wide as the longest sentence; it has to have m columns.")
+@padding.misconception(
+    "X12", "Your mask is as wide as the longest sentence; it has to have m columns."
+)
 def as_wide_as_the_longest(lengths, m):
     lengths = np.asarray(lengths)
     return (np.arange(lengths.max()) < lengths[:, None])[:, None, :]
 
 
-@padding.misconception("B22", "Your mask holds 0 and −inf, to be added to the scores. Here a mask is boolean.")
+@padding.misconception(
+    "B22", "Your mask holds 0 and −inf, to be added to the scores. Here a mask is boolean."
+)
 def additive_padding(lengths, m):
     return np.where(np.arange(m) < np.asarray(lengths)[:, None], 0.0, -np.inf)[:, None, :]
 
@@ -526,7 +571,13 @@ attention.witness("values", "C1", "attention(Q, K, V)[1]", Q=Q2, K=K3, V=V3)
 attention.witness("values", "C2", QKV, Q=Q2, K=K3, V=V3)
 attention.witness("mask", "C3", QKVM, Q=Q2, K=K3, V=V3, mask=SECOND)
 attention.witness(
-    "mask", "C3", QKVM, Q=Q2, K=K3 * [[100.0], [1.0], [1.0]], V=V3, mask=np.array([[False, True, True]])
+    "mask",
+    "C3",
+    QKVM,
+    Q=Q2,
+    K=K3 * [[100.0], [1.0], [1.0]],
+    V=V3,
+    mask=np.array([[False, True, True]]),
 )
 attention.witness(
     "nothing", "C4", QKVM, Q=Q2, K=K3, V=V3,
@@ -540,14 +591,31 @@ attention.witness(
     mask=np.array([[[True, True, False]], [[False, True, True]]]),
 )  # fmt: skip
 attention.witness(
-    "numbers", "C7", QKV, Q=np.array([[1, 2]]), K=np.array([[1, 0], [0, 1]]), V=np.array([[1, 2, 3], [4, 5, 6]])
+    "numbers",
+    "C7",
+    QKV,
+    Q=np.array([[1, 2]]),
+    K=np.array([[1, 0], [0, 1]]),
+    V=np.array([[1, 2, 3], [4, 5, 6]]),
 )
 attention.witness("numbers", "C7", QKVM, Q=Q2, K=K3, V=V3, mask=SECOND)
 attention.witness(
-    "errors", "C8", QKV, Q=np.ones((2, 3)), K=np.ones((4, 2)), V=np.ones((4, 5)), options={"raises": "ValueError"}
+    "errors",
+    "C8",
+    QKV,
+    Q=np.ones((2, 3)),
+    K=np.ones((4, 2)),
+    V=np.ones((4, 5)),
+    options={"raises": "ValueError"},
 )
 attention.witness(
-    "errors", "C8", QKV, Q=np.ones((2, 3)), K=np.ones((4, 3)), V=np.ones((5, 5)), options={"raises": "ValueError"}
+    "errors",
+    "C8",
+    QKV,
+    Q=np.ones((2, 3)),
+    K=np.ones((4, 3)),
+    V=np.ones((5, 5)),
+    options={"raises": "ValueError"},
 )
 
 
@@ -566,7 +634,9 @@ def _(rng):
 def _(rng):
     for n, m in ((5, 7), (4, 4), (6, 3)):
         yield Example("C3", QKVM, {**draw(rng, (), n, m), "mask": some_mask(rng, n, m)})
-    yield Example("C3", "attention(Q, K, V, mask=mask)", {**draw(rng), "mask": some_mask(rng, 1, 7)})
+    yield Example(
+        "C3", "attention(Q, K, V, mask=mask)", {**draw(rng), "mask": some_mask(rng, 1, 7)}
+    )
     yield Example("C3", QKVM, {**draw(rng), "mask": np.ones((5, 7), bool)})
     yield Example("C3", QKVM, {**draw(rng, (3,), 5, 7), "mask": some_mask(rng, 5, 7)})
     yield Example("C3", QKVM, {**draw(rng, (3,), 5, 7), "mask": some_mask(rng, 3, 1, 7)})
@@ -657,7 +727,11 @@ def _(rng):
     shapes = [((4, 3), (5, 2), (5, 6)), ((4, 3), (5, 3), (6, 3)), ((4, 3), (5, 3), (1, 3))]
     shapes += [((3, 4, 2), (2, 5, 2), (2, 5, 2)), ((3, 4, 2), (3, 5, 2), (2, 5, 2))]
     shapes += [((3, 4, 2), (3, 5, 2), (1, 5, 2)), ((1, 4, 2), (3, 5, 2), (3, 5, 2))]
-    shapes += [((4, 1), (5, 3), (5, 2)), ((3, 4, 2), (3, 5, 2), (5, 2)), ((4, 2), (5, 2), (3, 5, 2))]
+    shapes += [
+        ((4, 1), (5, 3), (5, 2)),
+        ((3, 4, 2), (3, 5, 2), (5, 2)),
+        ((4, 2), (5, 2), (3, 5, 2)),
+    ]
     for q, k, v in shapes:
         inputs = {"Q": rng.normal(size=q), "K": rng.normal(size=k), "V": rng.normal(size=v)}
         yield Example("C8", QKV, inputs, raises="ValueError")
@@ -813,7 +887,9 @@ attention.slip(
 )  # fmt: skip
 
 
-@attention.misconception("A13", "Your softmax runs over the queries: your columns sum to 1, the rows should.")
+@attention.misconception(
+    "A13", "Your softmax runs over the queries: your columns sum to 1, the rows should."
+)
 def softmax_over_queries(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -824,7 +900,9 @@ def softmax_over_queries(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A15", "All weights of a matrix together sum to 1. Each row has to sum to 1 by itself.")
+@attention.misconception(
+    "A15", "All weights of a matrix together sum to 1. Each row has to sum to 1 by itself."
+)
 def softmax_over_all(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -836,7 +914,9 @@ def softmax_over_all(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("B15", "Each query takes the best key only (argmax). Softmax spreads the weight.")
+@attention.misconception(
+    "B15", "Each query takes the best key only (argmax). Softmax spreads the weight."
+)
 def hard_argmax(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -858,7 +938,9 @@ def no_exponential(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A19", "Your weights come from a sigmoid, entry by entry: they do not sum to 1.")
+@attention.misconception(
+    "A19", "Your weights come from a sigmoid, entry by entry: they do not sum to 1."
+)
 def sigmoid(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -883,7 +965,8 @@ def no_maximum(Q, K, V, mask=None):
 
 
 @attention.misconception(
-    "A10", "You subtract the maximum of the whole array. A row far below it becomes 0/0: take each row's own maximum."
+    "A10",
+    "You subtract the maximum of the whole array. A row far below it becomes 0/0: take each row's own maximum.",
 )
 def maximum_of_all(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
@@ -912,7 +995,9 @@ def epsilon_in_the_sum(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A24", "Your function changes its inputs (an in-place operation such as Q /= …).")
+@attention.misconception(
+    "A24", "Your function changes its inputs (an in-place operation such as Q /= …)."
+)
 def changes_inputs(Q, K, V, mask=None):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
@@ -930,7 +1015,9 @@ def changes_inputs(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A26", "Integer values come out truncated: the output took its dtype from V.")
+@attention.misconception(
+    "A26", "Integer values come out truncated: the output took its dtype from V."
+)
 def output_like_values(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -957,7 +1044,9 @@ def rounded_weights(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A03", "`.T` turns all axes around: in a batch only the last two may be exchanged.")
+@attention.misconception(
+    "A03", "`.T` turns all axes around: in a batch only the last two may be exchanged."
+)
 def transposed_all(Q, K, V, mask=None):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
@@ -968,7 +1057,9 @@ def transposed_all(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("B52", "K is not transposed; with as many keys as columns this keeps the shape.")
+@attention.misconception(
+    "B52", "K is not transposed; with as many keys as columns this keeps the shape."
+)
 def keys_not_transposed(Q, K, V, mask=None):
     scores = Q @ K / math.sqrt(Q.shape[-1])
     if mask is not None:
@@ -977,7 +1068,9 @@ def keys_not_transposed(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("B53", "Queries and keys are exchanged: the rows of the weights belong to queries.")
+@attention.misconception(
+    "B53", "Queries and keys are exchanged: the rows of the weights belong to queries."
+)
 def queries_and_keys_exchanged(Q, K, V, mask=None):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
@@ -1005,7 +1098,8 @@ def always_causal(Q, K, V, mask=None):
 
 
 @attention.misconception(
-    "B64", "Your function only works for two axes; any number of batch axes may lead (np.swapaxes, axis=-1)."
+    "B64",
+    "Your function only works for two axes; any number of batch axes may lead (np.swapaxes, axis=-1).",
 )
 def two_axes_only(Q, K, V, mask=None):
     n, d_k = Q.shape
@@ -1041,7 +1135,9 @@ def masked_exponentials(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if K.shape[:-1] != V.shape[:-1]:
         raise ValueError
-    visible = np.ones_like(scores, dtype=bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    visible = (
+        np.ones_like(scores, dtype=bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    )
     top = np.where(visible, scores, -1e30).max(axis=-1, keepdims=True)
     e = np.exp(np.minimum(scores - top, 0)) * visible
     total = e.sum(-1, keepdims=True)

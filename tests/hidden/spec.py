@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.check import CheckFailed, Example, Outcome, contract
-from manyheads.check.comparison import Difference, judge, same
+from manyheads.check.comparison import Difference, judge
 from manyheads.check.diagnosis import match, telling
 from manyheads.check.example import run
 
@@ -339,4 +339,3 @@ def _stub(source: str) -> str:
     """A solution cell as students get it."""
     region = r"^( *)### BEGIN SOLUTION.*?### END SOLUTION"
     return re.sub(region, r"\1raise NotImplementedError()", source, flags=re.M | re.S)
-
