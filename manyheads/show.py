@@ -7,26 +7,26 @@ reader or a terminal.
     from manyheads import show
     show.weights(weights, ["the", "cat", "sat"])
 
-A chapter that needs another kind of plot draws it with Matplotlib on `canvas()` and returns
-`picture(figure, alt)`. Matplotlib is imported when the first figure is drawn, not with this module.
+Heat maps are written here, cell by cell; line plots are Matplotlib's, which is imported when the
+first is drawn. A chapter that needs another kind of plot draws it on `canvas()` and returns
+`picture(figure, alt)`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import html
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Matplotlib writes these colours (and its own black); `_svg` then hands them over to the page.
+# Figures drawn by Matplotlib use these colours; the page replaces them by its own.
 TEXT, PAPER, INK, INK_2 = "#1d1d1b", "#fefefd", "#4b38b2", "#b4541f"
 _PAGE_COLOURS = {
     TEXT: "currentColor",
@@ -41,6 +41,7 @@ _PAGE_COLOURS = {
 SERIES = ("#3a78cc", "#c8551b", "#1f8f6b", "#a8518f")
 # A cell that begins like a number: its column is set flush right.
 _NUMBER = re.compile(r"[<>~≈×±+−-]?\s?\.?\d|–$|NaN$")
+_AXES = ("queries", "keys")
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D")
 
@@ -76,8 +77,8 @@ _STYLE = {
 class Picture:
     """Finished panels with a description each: a notebook shows them, a terminal describes them."""
 
-    def __init__(self, figures: Sequence[Figure], alts: Sequence[str]):
-        self.figures = tuple(figures)
+    def __init__(self, panels: Sequence[str], alts: Sequence[str]):
+        self.panels = tuple(panels)  # each an <svg> element
         self.alts = tuple(alts)
 
     @property
@@ -86,10 +87,9 @@ class Picture:
         return " ".join(self.alts)
 
     def _repr_html_(self) -> str:
-        panels = (_svg(*panel) for panel in zip(self.figures, self.alts, strict=True))
         # Panels wrap below each other on a narrow screen instead of shrinking.
         flow = "display:flex;flex-wrap:wrap;gap:1rem 1.5rem;align-items:flex-start"
-        return f'<div class="mh-picture" style="{flow}">{"".join(panels)}</div>'
+        return f'<div class="mh-picture" style="{flow}">{"".join(self.panels)}</div>'
 
     def __repr__(self) -> str:
         return f"Figure: {self.alt}"
@@ -137,7 +137,7 @@ def picture(figure: Figure, alt: str) -> Picture:
             legend.set_frame_on(False)
             for label in legend.get_texts():
                 label.set_fontsize(9)
-    return Picture([figure], [alt])
+    return Picture([_from_matplotlib(figure, alt)], [alt])
 
 
 def lines(
@@ -166,7 +166,7 @@ def lines(
         ValueError: for more lines than can be told apart, or values that do not match x.
     """
     if len(series) > len(SERIES):
-        raise ValueError(f"{len(series)} lines can not be told apart; {len(SERIES)} can")
+        raise ValueError(f"{len(series)} lines cannot be told apart; {len(SERIES)} can")
     x = np.asarray(x)
     figure, ax = canvas()
     for k, (label, y) in enumerate(series.items()):
@@ -203,7 +203,7 @@ def weights(
     mask: np.ndarray | None = None,
     numbers: bool | None = None,
     title: str = "",
-    axes: tuple[str, str] = ("queries", "keys"),
+    axes: tuple[str, str] = _AXES,
     limit: float = 1.0,
     alt: str | None = None,
 ) -> Picture:
@@ -227,8 +227,8 @@ def weights(
     """
     weights = _matrix(weights, "weights")
     queries, keys = _labels(weights, queries, keys)
-    figure = _heat_map(weights, queries, keys, mask, numbers, title, limit, axes)
-    return Picture([figure], [alt or _describe_weights(weights, queries, keys, title, axes)])
+    alt = alt or _describe_weights(weights, queries, keys, title, axes)
+    return _heat_map(weights, queries, keys, mask, numbers, title, limit, axes, alt)
 
 
 def matrix(
@@ -266,13 +266,13 @@ def matrix(
         if columns is not None
         else [""] * values.shape[1]
     )
-    figure = _heat_map(values, rows, columns, None, numbers, title, limit, axes)
     shown = _finite(values)
     told = (
         f"{_sentence(title)}Heat map of {values.shape[0]} rows and {values.shape[1]} columns, "
         f"from {shown.min():.3g} to {shown.max():.3g}."
     )
-    return Picture([figure], [alt or told])
+    limit = limit or float(np.abs(shown).max()) or 1.0
+    return _heat_map(values, rows, columns, None, numbers, title, limit, axes, alt or told)
 
 
 def mask(
@@ -301,8 +301,6 @@ def mask(
     if mask.ndim != 2 or mask.dtype != bool:
         raise ValueError(f"a mask is a boolean matrix, not {mask.dtype} of shape {mask.shape}")
     queries, keys = _labels(mask, queries, keys)
-    # Not quite the full colour: a mask is a large area.
-    figure = _heat_map(0.75 * mask, queries, keys, mask, False, title, 1.0, legend=False)
     told = "; ".join(
         f"query {q} sees {_listed([k for k, seen in zip(keys, row, strict=True) if seen])}"
         for q, row in zip(queries, mask, strict=True)
@@ -311,7 +309,10 @@ def mask(
         f"Mask of {mask.shape[0]} queries and {mask.shape[1]} keys, {mask.sum()} pairs allowed"
     )
     told = f"{counted}: {told}." if len(queries) <= 8 else f"{counted}."
-    return Picture([figure], [alt or _sentence(title) + told])
+    # Not quite the full colour: a mask is a large area.
+    return _heat_map(
+        0.75 * mask, queries, keys, mask, False, title, 1.0, _AXES, alt or _sentence(title) + told
+    )
 
 
 def side_by_side(
@@ -355,7 +356,7 @@ def row(pictures: Sequence[Picture]) -> Picture:
         One picture with all their panels.
     """
     return Picture(
-        [figure for picture in pictures for figure in picture.figures],
+        [panel for picture in pictures for panel in picture.panels],
         [alt for picture in pictures for alt in picture.alts],
     )
 
@@ -378,14 +379,13 @@ class Table:
         sides = ["right" if all(map(_NUMBER.match, cells)) else "left" for _, *cells in columns]
         align = [f' style="text-align:{side}"' for side in sides]
         head = "".join(
-            f'<th scope="col"{side}>{html.escape(cell)}</th>'
+            f'<th scope="col"{side}>{escape(cell)}</th>'
             for cell, side in zip(self.header, align, strict=True)
         )
         body = "".join(
-            f'<tr><th scope="row"{align[0]}>{html.escape(first)}</th>'
+            f'<tr><th scope="row"{align[0]}>{escape(first)}</th>'
             + "".join(
-                f"<td{side}>{html.escape(cell)}</td>"
-                for cell, side in zip(rest, align[1:], strict=True)
+                f"<td{side}>{escape(cell)}</td>" for cell, side in zip(rest, align[1:], strict=True)
             )
             + "</tr>"
             for first, *rest in self.rows
@@ -458,110 +458,137 @@ def _heat_map(
     mask: np.ndarray | None,
     numbers: bool | None,
     title: str,
-    limit: float | None,
-    axes: tuple[str, str] = ("queries", "keys"),
-    legend: bool = True,
-) -> Figure:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+    limit: float,
+    axes: tuple[str, str],
+    alt: str,
+) -> Picture:
+    """A heat map as SVG, in pixels: every cell has one size however long the labels are."""
     n, m = values.shape
+    hidden = np.zeros((n, m), bool) if mask is None else ~np.broadcast_to(mask, (n, m))
     numbers = m <= 8 and n <= 12 if numbers is None else numbers
-    legend = legend and not numbers
-    limit = limit or np.abs(_finite(values)).max() or 1.0
-    cell = min(0.42 if numbers else 0.3, 4.6 / m)
+    scale = not numbers and not np.array_equal(values > 0, ~hidden)
+    cell = min(40 if numbers else 29, 440 / m)
 
-    # Absolute inches, so that a cell has one size however long the labels are.
-    slanted = max(map(len, columns)) * 0.085 > cell
-    left = 0.1 + 0.08 * max(map(len, rows)) + 0.2 * bool(axes[0])
-    top = 0.06 + (0.075 * max(map(len, columns)) + 0.08 if slanted else 0.2 * any(columns))
-    top += 0.2 * bool(axes[1]) + 0.24 * bool(title)
-    right, bottom = 0.12, 0.34 if legend else 0.06
-    width = max(left + m * cell + right, 0.1 + 0.078 * len(title), 1.6)
-    height = top + n * cell + bottom
+    upright = max(map(len, columns)) * 7.5 > cell
+    left = 10 + 7.4 * max(map(len, rows)) + 18 * bool(axes[0])
+    head = 22 * bool(title)
+    top = head + 17 * bool(axes[1]) + 6
+    top += 7.2 * max(map(len, columns)) + 4 if upright else 16 * any(columns)
+    width = max(left + m * cell + 8, 8 + 7.2 * len(title), 150)
+    height = top + n * cell + (34 if scale else 4)
 
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(width, height))
-        ax = figure.add_axes(
-            (left / width, bottom / height, m * cell / width, n * cell / height),
-            xlim=(0, m),
-            ylim=(n, 0),
-        )
-        ax.xaxis.tick_top()
-        ax.xaxis.set_label_position("top")
-        ax.set_xticks(np.arange(m) + 0.5, columns, rotation=90 if slanted else 0)
-        ax.set_yticks(np.arange(n) + 0.5, rows)
-        ax.tick_params(length=0, pad=3)
-        ax.set_ylabel(axes[0], alpha=0.8, loc="top")
-        ax.set_xlabel(axes[1], alpha=0.8, loc="left")
-        for spine in ax.spines.values():
-            spine.set_visible(False)
-        _draw_cells(ax, values, mask, limit)
-        if numbers:
-            _draw_numbers(ax, values, mask, limit, size=8.5 * min(1.0, cell / 0.38))
-        if title:
-            figure.text(0.06 / width, 1 - 0.05 / height, title, va="top", fontsize=10)
-        if legend:
-            _draw_scale(figure, left / width, 0.1 / height, 0.11 / height, width, limit, values)
-    return figure
+    parts = [_text(4, 14, title, size=13.3)] if title else []
+    parts.append(_text(left, head + 15, axes[1], opacity=0.8))
+    parts.append(_text(14, top, axes[0], "end", opacity=0.8, upright=True))
+    for j, label in enumerate(columns):
+        at = left + (j + 0.5) * cell
+        if upright:
+            parts.append(_text(at + 4, top - 6, label, "start", upright=True))
+        else:
+            parts.append(_text(at, top - 6, label, "middle"))
+    for i, label in enumerate(rows):
+        parts.append(_text(left - 5, top + (i + 0.5) * cell + 4, label, "end"))
+    parts += _cells(values, hidden, limit, left, top, cell)
+    if numbers:
+        parts += _numbers(values, hidden, limit, left, top, cell)
+    if scale:
+        parts += _scale(values, limit, left, height - 15)
+    return Picture([_svg(width, height, alt, parts)], [alt])
 
 
-def _draw_cells(ax: Axes, values: np.ndarray, mask: np.ndarray | None, limit: float) -> None:
+def _cells(
+    values: np.ndarray, hidden: np.ndarray, limit: float, left: float, top: float, cell: float
+) -> list[str]:
     """Each cell is the page's ink, as opaque as its number is large: zero is paper."""
-    from matplotlib.collections import LineCollection, PolyCollection
-    from matplotlib.colors import to_rgba
+    gap, size = 0.03 * cell, 0.94 * cell
 
-    i, j = (index.ravel() for index in np.indices(values.shape))
-    gap = 0.03
-    corners = np.array([[gap, gap], [1 - gap, gap], [1 - gap, 1 - gap], [gap, 1 - gap]])
-    squares = np.stack([j, i], axis=-1)[:, None, :] + corners  # (n·m, 2) -> (n·m, 4, 2)
-    ax.add_collection(PolyCollection(squares, facecolors=[to_rgba(TEXT, 0.07)], edgecolors="none"))
+    def square(i: int, j: int) -> str:
+        x, y = left + j * cell + gap, top + i * cell + gap
+        return f"M{x:.4g} {y:.4g}h{size:.4g}v{size:.4g}h-{size:.4g}z"
 
-    flat = np.nan_to_num(values, posinf=limit, neginf=-limit).ravel()
-    strength = np.clip(np.abs(flat) / limit, 0, 1)
-    seen = strength > 0.004
-    colours = [
-        to_rgba(INK_2 if value < 0 else INK, alpha)
-        for value, alpha in zip(flat[seen], strength[seen], strict=True)
-    ]
-    ax.add_collection(PolyCollection(squares[seen], facecolors=colours, edgecolors="none"))
-    if mask is not None:
-        hidden = ~np.broadcast_to(mask, values.shape).ravel()
-        strokes = squares[hidden][:, [3, 1]] * 1.0  # bottom left to top right
-        centre = strokes.mean(axis=1, keepdims=True)
-        strokes = centre + 0.6 * (strokes - centre)
-        ax.add_collection(LineCollection(strokes, colors=[to_rgba(TEXT, 0.5)], linewidths=0.9))
+    everywhere = "".join(square(i, j) for i, j in np.ndindex(values.shape))
+    parts = [f'<path d="{everywhere}" fill-opacity="0.07"/>']
+    strength = np.nan_to_num(values, posinf=limit, neginf=-limit) / limit
+    for ink, sign in ((INK, 1), (INK_2, -1)):
+        alike: dict[str, str] = {}  # opacity -> the cells that have it, in one path
+        for (i, j), share in np.ndenumerate(sign * strength):
+            if share > 0.004:
+                opacity = f"{min(share, 1):.2g}"
+                alike[opacity] = alike.get(opacity, "") + square(i, j)
+        if alike:
+            paths = (f'<path d="{d}" fill-opacity="{o}"/>' for o, d in alike.items())
+            parts += [f'<g style="fill:{_PAGE_COLOURS[ink]}">', *paths, "</g>"]
+    strokes = "".join(
+        f"M{left + (j + 0.22) * cell:.4g} {top + (i + 0.78) * cell:.4g}"
+        f"l{0.56 * cell:.4g} {-0.56 * cell:.4g}"
+        for i, j in zip(*np.nonzero(hidden), strict=True)
+    )
+    if strokes:
+        parts.append(f'<path d="{strokes}" stroke="currentColor" stroke-opacity="0.5"/>')
+    return parts
 
 
-def _draw_numbers(
-    ax: Axes, values: np.ndarray, mask: np.ndarray | None, limit: float, size: float
-) -> None:
-    hidden = np.zeros(values.shape, bool) if mask is None else ~np.broadcast_to(mask, values.shape)
+def _numbers(
+    values: np.ndarray, hidden: np.ndarray, limit: float, left: float, top: float, cell: float
+) -> list[str]:
+    dark, light = [], []
     for (i, j), value in np.ndenumerate(values):
         if hidden[i, j] and value == 0:
             continue  # the stroke says it
         strong = np.isfinite(value) and abs(value) / limit > 0.62
-        colour = PAPER if strong else TEXT
-        ax.text(j + 0.5, i + 0.52, _short(value), color=colour, size=size, ha="center", va="center")
+        x, y = left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4
+        (light if strong else dark).append(f'<text x="{x:.4g}" y="{y:.4g}">{_short(value)}</text>')
+    size = 11.3 * min(1.0, cell / 37)
+    parts = [f'<g text-anchor="middle" style="font-size:{size:.3g}px">', *dark]
+    return [*parts, f'<g style="fill:{_PAGE_COLOURS[PAPER]}">', *light, "</g></g>"]
 
 
-def _draw_scale(
-    figure: Figure,
+def _scale(values: np.ndarray, limit: float, left: float, top: float) -> list[str]:
+    """A small strip under the map that says what the colours mean."""
+    low = -limit if (_finite(values) < 0).any() else 0.0
+    start, step = left + 34, 7.5
+    strip = np.linspace(low, limit, 12)[None]
+    return [
+        _text(start - 6, top + 9, _short(low), "end", size=10.5),
+        *_cells(strip, np.zeros(strip.shape, bool), limit, start, top + 1, step),
+        _text(start + 12 * step + 6, top + 9, _short(limit), size=10.5),
+    ]
+
+
+def _text(
     x: float,
     y: float,
-    height: float,
-    inches: float,
-    limit: float,
-    values: np.ndarray,
-) -> None:
-    """A small strip under the map that says what the colours mean."""
-    signed = bool((_finite(values) < 0).any())
-    low = -limit if signed else 0.0
-    ax = figure.add_axes((x + 0.3 / inches, y, 0.9 / inches, height), xlim=(0, 12), ylim=(1, 0))
-    ax.set_axis_off()
-    _draw_cells(ax, np.linspace(low, limit, 12)[None], None, limit)
-    for at, number, side in ((-0.6, low, "right"), (12.6, limit, "left")):
-        ax.text(at, 0.55, _short(number), ha=side, va="center", size=8)
+    words: str,
+    anchor: str = "start",
+    *,
+    size: float = 12,
+    opacity: float = 1,
+    upright: bool = False,
+) -> str:
+    """A piece of text; upright text reads from the bottom to the top."""
+    if not words:
+        return ""
+    turn = f' transform="rotate(-90 {x:.4g} {y:.4g})"' if upright else ""
+    faint = f' opacity="{opacity:g}"' if opacity < 1 else ""
+    return (
+        f'<text x="{x:.4g}" y="{y:.4g}" text-anchor="{anchor}"{turn}{faint} '
+        f'style="font-size:{size:g}px">{escape(words)}</text>'
+    )
+
+
+def _svg(width: float, height: float, alt: str, parts: Iterable[str]) -> str:
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    space = 'xmlns="http://www.w3.org/2000/svg"'
+    return f"<svg {space} {_frame(alt)} {size}>{''.join(parts)}</svg>"
+
+
+def _frame(alt: str) -> str:
+    """What every figure's <svg> element carries: it is an image, and it takes the page's colour."""
+    return (
+        'class="mh-figure" role="img" '
+        f'aria-label="{escape(alt, quote=True)}" '
+        'style="max-width:100%;height:auto;overflow:visible;fill:currentColor"'
+    )
 
 
 def _short(value: float) -> str:
@@ -589,7 +616,7 @@ def _describe_weights(
         strongest = np.argsort(-np.nan_to_num(weights.max(axis=1)))[:5]
         told = [told[i] for i in sorted(strongest)]
     size = f"{n} rows ({axes[0]}) by {m} columns ({axes[1]})"
-    if axes == ("queries", "keys"):
+    if axes == _AXES:
         size = f"{n} queries by {m} keys"
     return f"{_sentence(title)}Heat map of weights, {size}. Largest weights: {'; '.join(told)}."
 
@@ -602,29 +629,22 @@ def _sentence(title: str) -> str:
     return f"{title.rstrip('.')}. " if title else ""
 
 
-def _svg(figure: Figure, alt: str) -> str:
-    """The figure as inline SVG that takes text, paper and ink from the page around it."""
+def _from_matplotlib(figure: Figure, alt: str) -> str:
+    """A figure of Matplotlib's as inline SVG that takes text, paper and ink from the page."""
     from matplotlib import rc_context
 
     buffer = io.StringIO()
     with rc_context(_STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = buffer.getvalue()
-    svg = text[text.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
+    svg = re.search(r"<svg.*", buffer.getvalue(), re.S)[0].strip()
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     # Text in the page's own font: Matplotlib names its own in every label (up to 3.9 in shorthand).
     svg = re.sub(r'font-family: [^;"]*(?:; )?', "", svg)
     svg = re.sub(r"font: (?:(\d+) )?([\d.]+)px '[^;\"]*", _font, svg)
     for colour, page in _PAGE_COLOURS.items():
         svg = svg.replace(colour, page)
-    svg = _own_ids(svg)
-    opening = (
-        f'<svg class="mh-figure" role="img" aria-label="{html.escape(alt, quote=True)}" '
-        'style="max-width:100%;height:auto;overflow:visible;fill:currentColor" '
-    )
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
-    return svg.replace("<svg ", opening, 1).strip()
+    svg = re.sub(r"\s*\n\s*", "\n", _own_ids(svg))
+    return svg.replace("<svg ", f"<svg {_frame(alt)} ", 1)
 
 
 def _font(found: re.Match[str]) -> str:
