@@ -18,14 +18,18 @@ from headmaster.release import NotebookSpec, SpecCell, load_assignment
 # What each finding means, and what to write instead: the one table of lint's codes.
 CODES: dict[str, str] = {
     # judged differently by two processes
-    "source-of-answer": "reads the source or bytecode of the student's code, which stays in the "
+    "bytecode-of-answer": "reads the bytecode or globals of the student's code, which stay in the "
     "student's process; test what the function returns",
     "patched-module": "patches a module, which the student's process does not see; pass what is to "
     "be observed as an argument",
-    "identity": "asks whether a result is the same object; results are copies: compare values",
+    "patched-answer": "gives a name of the student's a new meaning, which the student's other "
+    "functions do not see; pass what is to be replaced as an argument",
+    "subclass-of-answer": "derives a class from the student's; test the student's class itself",
+    "edited-attribute": "changes an attribute of the student's object in place; what the test has "
+    "is a copy: assign the whole attribute",
     "shared-memory": "asks whether arrays share memory; results are copies: compare values",
-    "warnings-caught": "expects a warning of the student's code by catching it in the test",
-    "printed-text": "captures what the student's code prints; ask for a returned text instead",
+    "odd-array": "uses masked or structured arrays, which do not travel between processes; use "
+    "plain arrays",
     "magic": "uses an IPython magic, which does not run in tests; write it in Python",
     # the student's code decides, or nothing does
     "never-fails": "has no assertion and calls nothing that could raise: it always passes",
@@ -42,15 +46,8 @@ CODES: dict[str, str] = {
 
 _COMPARISONS = {"allclose", "isclose", "array_equal", "array_equiv"}
 _BROADCASTING = {"allclose", "isclose"}
-_SOURCE_READERS = {
-    "getsource",
-    "getsourcelines",
-    "getsourcefile",
-    "getfile",
-    "dis",
-    "getclosurevars",
-}
-_CAPTURES = {"redirect_stdout", "redirect_stderr", "capture_output"}
+_BYTECODE = {"__code__", "__globals__", "__closure__"}
+_ODD_ARRAYS = {"ma", "recarray", "MaskedArray", "masked_array"}
 
 
 @dataclass(frozen=True)
@@ -145,35 +142,58 @@ def _called(node: ast.Call) -> str:
 def _process_findings(test: _Test) -> _Found:
     for call in test.calls():
         name = _called(call)
-        if name in _SOURCE_READERS:
-            yield call.lineno, "source-of-answer"
-        elif name in _CAPTURES:
-            yield call.lineno, "printed-text"
-        elif name in ("shares_memory", "may_share_memory"):
+        if name in ("shares_memory", "may_share_memory"):
             yield call.lineno, "shared-memory"
         elif name in ("patch", "object") and "patch" in ast.unparse(call.func):
             yield call.lineno, "patched-module"
-        elif name in ("assertWarns", "warns", "catch_warnings") and _records(call):
-            yield call.lineno, "warnings-caught"
     for node in test.nodes(ast.Attribute):
-        if node.attr in ("__code__", "__globals__", "__closure__"):
-            yield node.lineno, "source-of-answer"
+        if node.attr in _BYTECODE:
+            yield node.lineno, "bytecode-of-answer"
+        elif node.attr in _ODD_ARRAYS:
+            yield node.lineno, "odd-array"
 
 
-def _records(call: ast.Call) -> bool:
-    """`catch_warnings()` alone only silences; with record=True, the test expects one."""
-    if _called(call) != "catch_warnings":
-        return True
-    return any(word.arg == "record" for word in call.keywords)
+def _odd_results(test: _Test) -> _Found:
+    """Find what only masked and structured results have: `.mask`, and fields by name."""
+    for node in test.nodes(ast.Attribute):
+        if node.attr == "mask" and test.is_result(node.value):
+            yield node.lineno, "odd-array"
+    for node in test.nodes(ast.Attribute):
+        inner = node.value
+        named = isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant)
+        field = named and isinstance(inner.slice.value, str) and node.attr in ("shape", "dtype")
+        if field and test.is_result(inner.value):
+            yield node.lineno, "odd-array"
 
 
-def _identity(test: _Test) -> _Found:
-    for node in test.nodes(ast.Compare):
-        sides = [node.left, *node.comparators]
-        plain = any(isinstance(side, ast.Constant) for side in sides)
-        asks = any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-        if asks and not plain and any(test.is_result(side) for side in sides):
-            yield node.lineno, "identity"
+def _patched_answer(test: _Test) -> _Found:
+    for node in test.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in test.answers:
+            yield node.lineno, "patched-answer"
+        elif isinstance(node, ast.Assign):
+            names = {item.id for t in node.targets for item in ast.walk(t) if _is_name(item)}
+            if names & test.answers:
+                yield node.lineno, "patched-answer"
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _subclass_of_answer(test: _Test) -> _Found:
+    for node in test.nodes(ast.ClassDef):
+        bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+        if bases & test.answers:
+            yield node.lineno, "subclass-of-answer"
+
+
+def _edited_attribute(test: _Test) -> _Found:
+    for node in test.nodes(ast.Assign, ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            inner = target.value if isinstance(target, ast.Subscript) else None
+            if isinstance(inner, ast.Attribute) and test.is_result(inner.value):
+                yield node.lineno, "edited-attribute"
 
 
 def _never_fails(test: _Test) -> _Found:
@@ -261,7 +281,10 @@ def _is_greater(node: ast.AST) -> bool:
 
 _CHECKS: list[Callable[[_Test], _Found]] = [
     _process_findings,
-    _identity,
+    _odd_results,
+    _patched_answer,
+    _subclass_of_answer,
+    _edited_attribute,
     _never_fails,
     _unused_comparison,
     _answer_decides,
