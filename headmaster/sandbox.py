@@ -286,18 +286,20 @@ def _first_closed(path: str | Path) -> Path | None:
     return None
 
 
-_NAMESPACES = ((CLONE_NEWNS, "mounts"), (CLONE_NEWNET, "network"), (CLONE_NEWIPC, "ipc"))
+_NAMESPACES = {
+    "mounts": CLONE_NEWNS,
+    "network": CLONE_NEWNET,
+    "ipc": CLONE_NEWIPC,
+    "processes": CLONE_NEWPID,
+}
 
 
-def enter_namespaces() -> list[str]:
+def enter_namespaces(names: Iterable[str] = tuple(_NAMESPACES)) -> list[str]:
     """As root, leave the machine's namespaces; returns those that this process has left.
 
     The new process namespace begins with the next fork.
     """
-    left = []
-    for flag, name in (*_NAMESPACES, (CLONE_NEWPID, "processes")):
-        if _libc.unshare(flag) == 0:
-            left.append(name)
+    left = [name for name in names if _libc.unshare(_NAMESPACES[name]) == 0]
     if "mounts" in left:
         _mount(None, "/", None, 0x44000)  # MS_REC | MS_PRIVATE: nothing of ours leaks out
     return left

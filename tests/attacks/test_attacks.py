@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.conftest import LIMITS, PATIENT, Range, points
-from tests.attacks.corpus import ATTACKS, Attack
+from .conftest import LIMITS, PATIENT, Range, points
+from .corpus import ATTACKS, Attack
 
 FULL = 7.0
 ANSWERS = "double = softmax = cheat"
