@@ -283,7 +283,14 @@ def table(section: str, rows: list[Row]) -> Table:
         "this/PyTorch": [ratio(row.share_of_pytorch) for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if any(cells)}
-    made = Table(title=TITLES[section], title_justify="left", title_style="bold", box=SIMPLE)
+    made = Table(
+        title=TITLES[section],
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for heading in shown:
         made.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for cells in zip(*shown.values(), strict=True):
