@@ -1,4 +1,4 @@
-"""A graded exercise, solved in the page and taken along as the notebook that the instructor grades."""
+"""A graded exercise, solved in the page and taken along as the notebook that will be graded."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ export function stepper({ steps, onStep }) {
   }
   const go = (by) => () => {
     show(now + by);
-    if (document.activeElement === document.body) (by > 0 ? back : next).focus();
+    const pressed = by > 0 ? next : back;
+    if (pressed.disabled) (by > 0 ? back : next).focus(); // a disabled button loses the focus
   };
   back.addEventListener("click", go(-1));
   next.addEventListener("click", go(1));
