@@ -199,7 +199,7 @@ def _record(result: Report) -> dict[str, str]:
     failure = result.failure
     assert failure is not None
     return {
-        "sentence": failure.example.sentence,
+        "sentence": f"{failure.example.sentence}: {result.sentences[failure.example.sentence]}",
         "misconception": failure.misconception or "",
         "message": failure.message or failure.telling or failure.difference.message,
     }
