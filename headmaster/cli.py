@@ -39,6 +39,7 @@ def main() -> None:
 
     \b
       headmaster doctor                  which layers of confinement hold here
+      headmaster release 02_attention    the notebooks that students get
       headmaster lint 02_attention       do the tests themselves hold?
       headmaster grade 02_attention      grade everybody who handed in
       headmaster show 02_attention ana   why ana has the grade she has
@@ -398,22 +399,6 @@ def show(assignment: str, student: str, folder: str, again: bool, as_json: bool)
 @main.command()
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
-def release(assignments: tuple[str, ...], folder: str) -> None:
-    """Make the notebooks that students get from their sources, by nbgrader.
-
-    A source is a notebook, or a MyST text (topic.md) with nbgrader's metadata.
-    """
-    from headmaster.authoring import release as release_one
-
-    course = Course.open(folder)
-    for assignment in assignments:
-        for path in release_one(course, assignment):
-            click.echo(f"{assignment}: {path.relative_to(course.root)}")
-
-
-@main.command()
-@click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
-@_course
 def lint(assignments: tuple[str, ...], folder: str) -> None:
     """Look for test cells that do not judge what they seem to judge.
 
@@ -429,6 +414,26 @@ def lint(assignments: tuple[str, ...], folder: str) -> None:
         click.echo(str(finding))
     click.echo(f"{len(findings)} found" if findings else "nothing found")
     sys.exit(1 if findings else 0)
+
+
+@main.command()
+@click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
+@_course
+def release(assignments: tuple[str, ...], folder: str) -> None:
+    """Make the notebooks that students get, by nbgrader's generate_assignment.
+
+    Sources may be notebooks or MyST texts (topic.md), which become notebooks first.
+    """
+    from headmaster import authoring
+    from headmaster.gradebook import light_nbgrader
+
+    light_nbgrader()
+    course = Course.open(folder)
+    for name in assignments:
+        course.require_assignment(name)
+    for name in assignments:
+        for path in authoring.release(course, name):
+            click.echo(os.path.relpath(path))
 
 
 @main.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +147,19 @@ def test_feedback_is_written_again(class_: Course) -> None:
     assert result.output.strip().endswith("numbers.html")
 
 
+def test_release_makes_what_students_get(class_: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert run(class_, "release", "ps1").exit_code == 0
+    made = (class_.root / "release" / "ps1" / "numbers.ipynb").read_text()
+    assert "NotImplementedError" in made and "graders" not in made
+
+
 def test_lint_finds_nothing_in_good_tests(class_: Course) -> None:
     result = run(class_, "lint", "ps1", "ps2")
     assert (result.exit_code, result.output) == (0, "nothing found\n")
 
 
-COMMANDS = ("grade", "check", "show", "lint", "doctor", "feedback")
+COMMANDS = ("release", "grade", "check", "show", "lint", "doctor", "feedback")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -168,7 +177,6 @@ def test_the_groups_help_shows_a_first_run() -> None:
 
 def test_help_is_quick_to_load() -> None:
     import subprocess
-    import sys
 
     code = (
         "import sys; import headmaster.cli; "
