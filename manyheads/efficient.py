@@ -1,7 +1,7 @@
 """Chapter 9: the same attention in less memory, and kinds of attention that need less.
 
-Exact: tiled_attention (online softmax) and KVCache. Fewer keys and values to keep:
-grouped_query_attention. Another function with a similar use, in linear time: linear_attention.
+Exact: tiled_attention (online softmax), shifted_attention and KVCache. Fewer keys and values to
+keep: grouped_query_attention. Another function for the same use, in linear time: linear_attention.
 """
 
 from __future__ import annotations
@@ -42,17 +42,38 @@ def merge_partial(
     Milakov and Gimelshein 2018, section 3.1; Dao et al. 2022 (FlashAttention), section 3.1.
     """
     m1, l1, o1, m2, l2, o2 = map(as_float, (m1, l1, o1, m2, l2, o2))
-    if not m1.shape == l1.shape == m2.shape == l2.shape == o1.shape[:-1] == o2.shape[:-1]:
-        shapes = [a.shape for a in (m1, l1, o1, m2, l2, o2)]
-        raise ValueError(
-            f"states {shapes[:3]} and {shapes[3:]}: each is (…, n), (…, n), (…, n, d_v)"
-        )
-    if o1.shape != o2.shape:
-        raise ValueError(f"o1 {o1.shape} and o2 {o2.shape} differ in width")
+    shapes = [a.shape for a in (m1, l1, o1)]
+    if shapes != [a.shape for a in (m2, l2, o2)] or not m1.shape == l1.shape == o1.shape[:-1]:
+        other = [a.shape for a in (m2, l2, o2)]
+        raise ValueError(f"states {shapes} and {other}: both are (…, n), (…, n), (…, n, d_v)")
     m = np.maximum(m1, m2)  # (…, n)
     a1 = np.exp(m1 - _finite(m))  # (…, n), what the old sums are worth under the new maximum
     a2 = np.exp(m2 - _finite(m))
     return m, a1 * l1 + a2 * l2, a1[..., None] * o1 + a2[..., None] * o2
+
+
+def partial_softmax(
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, mask: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The softmax state of some keys, to be joined with others' by merge_partial.
+
+    Args:
+        Q: (…, n, d_k).
+        K: (…, t, d_k).
+        V: (…, t, d_v).
+        mask: boolean, broadcastable to (…, n, t).
+
+    Returns:
+        (m, l, o): the largest score (…, n), the sum of exponentials (…, n) and the unnormalised
+        output (…, n, d_v).
+    """
+    scores = attention_scores(Q, K)  # (…, n, d_k), (…, t, d_k) -> (…, n, t)
+    if mask is not None:
+        scores = np.where(check_mask(mask, scores.shape), scores, -np.inf)
+    m = scores.max(axis=-1)  # (…, n, t) -> (…, n)
+    scores -= _finite(m)[..., None]
+    powers = np.exp(scores, out=scores)  # (…, n, t)
+    return m, powers.sum(axis=-1), powers @ V
 
 
 def tiled_attention(
@@ -89,28 +110,28 @@ def tiled_attention(
     return output
 
 
-def partial_softmax(
-    Q: np.ndarray, K: np.ndarray, V: np.ndarray, mask: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The softmax state of some keys, to be joined with others' by merge_partial.
+def _attend_by_tiles(
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, tile: int, past: int | None
+) -> np.ndarray:
+    """Online softmax of r queries; with `past`, query i sees the keys j <= i + past only."""
+    *batch, r, _ = Q.shape
+    seen = K.shape[-2] if past is None else r + past  # no query sees a key behind these
+    top = np.full((*batch, r), -np.inf, dtype=Q.dtype)  # (…, r)
+    total = np.zeros((*batch, r), dtype=Q.dtype)  # (…, r)
+    mix = np.zeros((*batch, r, V.shape[-1]), dtype=Q.dtype)  # (…, r, d_v)
+    for start in range(0, seen, tile):
+        stop = min(start + tile, seen)
+        mask = None
+        if past is not None and stop > past + 1:  # else even query 0 sees the whole tile
+            mask = np.arange(start, stop) <= np.arange(r)[:, None] + past  # (r, stop - start)
+        part = partial_softmax(Q, K[..., start:stop, :], V[..., start:stop, :], mask)
+        top, total, mix = merge_partial(top, total, mix, *part)
+    return mix / np.where(total > 0, total, 1)[..., None]  # a query that saw nothing: 0
 
-    Args:
-        Q: (…, n, d_k).
-        K: (…, t, d_k).
-        V: (…, t, d_v).
-        mask: boolean, broadcastable to (…, n, t).
 
-    Returns:
-        (m, l, o): the largest score (…, n), the sum of exponentials (…, n) and the unnormalised
-        output (…, n, d_v).
-    """
-    scores = attention_scores(Q, K)  # (…, n, d_k), (…, t, d_k) -> (…, n, t)
-    if mask is not None:
-        scores = np.where(check_mask(mask, scores.shape), scores, -np.inf)
-    m = scores.max(axis=-1)  # (…, n, t) -> (…, n)
-    scores -= _finite(m)[..., None]
-    powers = np.exp(scores, out=scores)  # (…, n, t)
-    return m, powers.sum(axis=-1), powers @ V
+def _finite(m: np.ndarray) -> np.ndarray:
+    """A maximum that can be subtracted: -inf (no score yet) minus -inf would be NaN."""
+    return np.where(np.isneginf(m), 0, m)
 
 
 def shifted_attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -140,6 +161,40 @@ def shifted_attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray
     return output
 
 
+def _attend_shifted(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """One sequence: (n, d_k), (m, d_k), (m, d_v) -> (n, d_v)."""
+    queries = Q / math.sqrt(Q.shape[-1])  # (n, d_k)
+    bound = _lengths(queries) * _lengths(K).max()  # (n, 1), no score of the row is above it
+    queries = np.concatenate([queries, -bound], axis=1)  # (n, d_k + 1)
+    keys, values = _with_ones(K), _with_ones(V)  # (m, d_k + 1), (m, d_v + 1)
+    mix = np.zeros((len(Q), values.shape[1]), dtype=np.result_type(Q, K, V))
+    buffer = np.empty((SHIFTED_ROWS, SHIFTED_TILE), dtype=np.result_type(Q, K))
+    for j in range(0, len(K), SHIFTED_TILE):
+        tile = np.ascontiguousarray(keys[j : j + SHIFTED_TILE].T)  # (d_k + 1, t)
+        for i in range(0, len(Q), SHIFTED_ROWS):
+            rows = queries[i : i + SHIFTED_ROWS]  # (r, d_k + 1)
+            powers = buffer[: len(rows), : tile.shape[1]]  # (r, t)
+            np.matmul(rows, tile, out=powers)  # the scores less the bound
+            np.exp(powers, out=powers)
+            mix[i : i + SHIFTED_ROWS] += powers @ values[j : j + SHIFTED_TILE]  # (r, d_v + 1)
+    output, total = mix[:, :-1], mix[:, -1]  # (n, d_v), (n,)
+    # Scores far below their bound are lost to underflow; a row of such scores goes by tiles.
+    limits = np.finfo(buffer.dtype)
+    lost = np.flatnonzero(total < limits.tiny / limits.eps**2)
+    output[lost], total[lost] = tiled_attention(Q[lost], K, V, SHIFTED_TILE), 1
+    return output / total[:, None]
+
+
+def _lengths(x: np.ndarray) -> np.ndarray:
+    """The Euclidean length of each row: (n, d) -> (n, 1)."""
+    return np.sqrt((x * x).sum(axis=1, keepdims=True))
+
+
+def _with_ones(x: np.ndarray) -> np.ndarray:
+    """One more column, of ones: (n, d) -> (n, d + 1)."""
+    return np.concatenate([x, np.ones((len(x), 1), dtype=x.dtype)], axis=1)
+
+
 def linear_attention(
     Q: np.ndarray, K: np.ndarray, V: np.ndarray, causal: bool = False
 ) -> np.ndarray:
@@ -164,26 +219,35 @@ def linear_attention(
     """
     Q, K, V = as_float(Q), as_float(K), as_float(V)
     check_shapes(Q, K, V)
-    Q, K = _phi(Q), _phi(K)
-    if not causal:
-        memory = K.swapaxes(-1, -2) @ V  # Σ φ(k) vᵀ: (…, d_k, m) @ (…, m, d_v) -> (…, d_k, d_v)
-        total = K.sum(axis=-2)[..., None]  # Σ φ(k): (…, d_k, 1)
-        return Q @ memory / (Q @ total)  # (…, n, d_v) / (…, n, 1)
-    n = Q.shape[-2]
-    if K.shape[-2] != n:
+    if causal and Q.shape[-2] != K.shape[-2]:
         raise ValueError(f"Q {Q.shape} and K {K.shape}: causal needs as many keys as queries")
+    Q, K = _phi(Q), _phi(K)
+    if causal:
+        return _running_linear(Q, K, V)
+    memory = K.swapaxes(-1, -2) @ V  # Σ φ(k) vᵀ: (…, d_k, m) @ (…, m, d_v) -> (…, d_k, d_v)
+    total = K.sum(axis=-2)[..., None]  # Σ φ(k): (…, d_k, 1)
+    return Q @ memory / (Q @ total)  # (…, n, d_v) / (…, n, 1)
+
+
+def _running_linear(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Linear attention whose sums grow chunk by chunk; Q and K have been through φ."""
     output = np.empty((*Q.shape[:-1], V.shape[-1]), dtype=np.result_type(Q, K, V))
     memory = np.zeros((*Q.shape[:-2], Q.shape[-1], V.shape[-1]), dtype=output.dtype)
     total = np.zeros((*Q.shape[:-2], Q.shape[-1], 1), dtype=output.dtype)
-    for start in range(0, n, CHUNK):
+    for start in range(0, Q.shape[-2], CHUNK):
         now = np.s_[..., start : start + CHUNK, :]
         q, k, v = Q[now], K[now], V[now]  # (…, c, d_k), (…, c, d_k), (…, c, d_v)
-        pairs = np.tril(q @ k.swapaxes(-1, -2))  # (…, c, c), inside the chunk key by key
+        pairs = np.tril(q @ k.swapaxes(-1, -2))  # (…, c, c), inside the chunk pair by pair
         mix = q @ memory + pairs @ v  # (…, c, d_v), the chunks before and this one
         output[now] = mix / (q @ total + pairs.sum(axis=-1, keepdims=True))
         memory += k.swapaxes(-1, -2) @ v  # (…, d_k, c) @ (…, c, d_v) -> (…, d_k, d_v)
         total += k.sum(axis=-2)[..., None]  # (…, d_k, 1)
     return output
+
+
+def _phi(x: np.ndarray) -> np.ndarray:
+    """elu(x) + 1, which is positive everywhere."""
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
 def grouped_query_attention(
@@ -219,6 +283,13 @@ def grouped_query_attention(
     return output.reshape(*batch, h, n, V.shape[-1]), weights.reshape(*batch, h, n, m)
 
 
+def _check_groups(Q: np.ndarray, K: np.ndarray) -> None:
+    if Q.ndim < 3 or K.ndim < 3:
+        raise ValueError(f"Q {Q.shape}, K {K.shape}: each needs (heads, positions, width), or more")
+    if K.shape[-3] < 1 or Q.shape[-3] % K.shape[-3]:
+        raise ValueError(f"Q {Q.shape}, K {K.shape}: the heads of K don't divide the heads of Q")
+
+
 class KVCache:
     """Keys and values of the positions so far: a new query attends to them, nothing is recomputed.
 
@@ -251,6 +322,7 @@ class KVCache:
         if not _continues(self._keys, k) or not _continues(self._values, v):
             before = f"keys {self._keys.shape} and values {self._values.shape}"
             raise ValueError(f"k {k.shape} and v {v.shape} don't continue {before}")
+        # This copies what was there; a cache for long texts would reserve room ahead.
         self._keys = np.concatenate([self._keys, k], axis=-2)  # (…, len + t, d_k)
         self._values = np.concatenate([self._values, v], axis=-2)  # (…, len + t, d_v)
 
@@ -272,76 +344,6 @@ class KVCache:
         mask = causal_mask(q.shape[-2], len(self))  # (t, len)
         output, _ = attention(q, self._keys, self._values, mask)
         return output
-
-
-def _attend_by_tiles(
-    Q: np.ndarray, K: np.ndarray, V: np.ndarray, tile: int, past: int | None
-) -> np.ndarray:
-    """Online softmax of r queries; with `past`, query i sees the keys j <= i + past only."""
-    *batch, r, _ = Q.shape
-    seen = K.shape[-2] if past is None else r + past  # no query sees a key behind these
-    top = np.full((*batch, r), -np.inf, dtype=Q.dtype)  # (…, r)
-    total = np.zeros((*batch, r), dtype=Q.dtype)  # (…, r)
-    mix = np.zeros((*batch, r, V.shape[-1]), dtype=Q.dtype)  # (…, r, d_v)
-    for start in range(0, seen, tile):
-        stop = min(start + tile, seen)
-        mask = None
-        if past is not None and stop > past + 1:  # else even query 0 sees the whole tile
-            mask = np.arange(start, stop) <= np.arange(r)[:, None] + past  # (r, stop - start)
-        part = partial_softmax(Q, K[..., start:stop, :], V[..., start:stop, :], mask)
-        top, total, mix = merge_partial(top, total, mix, *part)
-    return mix / np.where(total > 0, total, 1)[..., None]  # a query that saw nothing: 0
-
-
-def _finite(m: np.ndarray) -> np.ndarray:
-    """A maximum that can be subtracted: -inf (no score yet) minus -inf would be NaN."""
-    return np.where(np.isneginf(m), 0, m)
-
-
-def _attend_shifted(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """One sequence: (n, d_k), (m, d_k), (m, d_v) -> (n, d_v)."""
-    queries = Q / math.sqrt(Q.shape[-1])  # (n, d_k)
-    bound = _lengths(queries) * _lengths(K).max()  # (n, 1), no score of the row is above it
-    queries = np.concatenate([queries, -bound], axis=1)  # (n, d_k + 1)
-    keys, values = _with_ones(K), _with_ones(V)  # (m, d_k + 1), (m, d_v + 1)
-    mix = np.zeros((len(Q), values.shape[1]), dtype=np.result_type(Q, K, V))
-    buffer = np.empty((SHIFTED_ROWS, SHIFTED_TILE), dtype=np.result_type(Q, K))
-    for j in range(0, len(K), SHIFTED_TILE):
-        tile = np.ascontiguousarray(keys[j : j + SHIFTED_TILE].T)  # (d_k + 1, t)
-        for i in range(0, len(Q), SHIFTED_ROWS):
-            rows = queries[i : i + SHIFTED_ROWS]  # (r, d_k + 1)
-            powers = buffer[: len(rows), : tile.shape[1]]  # (r, t)
-            np.matmul(rows, tile, out=powers)  # the scores less the bound
-            np.exp(powers, out=powers)
-            mix[i : i + SHIFTED_ROWS] += powers @ values[j : j + SHIFTED_TILE]  # (r, d_v + 1)
-    output, total = mix[:, :-1], mix[:, -1]  # (n, d_v), (n,)
-    # A row whose scores are all far below its bound loses them to underflow: those again, by tiles.
-    limits = np.finfo(mix.dtype)
-    lost = np.flatnonzero(total < limits.tiny / limits.eps**2)
-    output[lost], total[lost] = tiled_attention(Q[lost], K, V, SHIFTED_TILE), 1
-    return output / total[:, None]
-
-
-def _lengths(x: np.ndarray) -> np.ndarray:
-    """The Euclidean length of each row: (n, d) -> (n, 1)."""
-    return np.sqrt((x * x).sum(axis=1, keepdims=True))
-
-
-def _with_ones(x: np.ndarray) -> np.ndarray:
-    """One more column, of ones: (n, d) -> (n, d + 1)."""
-    return np.concatenate([x, np.ones((len(x), 1), dtype=x.dtype)], axis=1)
-
-
-def _phi(x: np.ndarray) -> np.ndarray:
-    """elu(x) + 1, which is positive everywhere."""
-    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
-
-
-def _check_groups(Q: np.ndarray, K: np.ndarray) -> None:
-    if Q.ndim < 3 or K.ndim < 3:
-        raise ValueError(f"Q {Q.shape}, K {K.shape}: each needs (heads, positions, width), or more")
-    if K.shape[-3] < 1 or Q.shape[-3] % K.shape[-3]:
-        raise ValueError(f"Q {Q.shape}, K {K.shape}: the heads of K don't divide the heads of Q")
 
 
 def _continues(old: np.ndarray, new: np.ndarray) -> bool:

@@ -119,6 +119,9 @@ def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
     Returns:
         The weights, of x's shape.
+
+    Raises:
+        ValueError: an axis that x doesn't have.
     """
     x = as_float(x)
     # Subtracting a constant from a row changes no weight; with its own maximum no row overflows.

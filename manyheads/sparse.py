@@ -87,15 +87,16 @@ def local_attention(
         raise ValueError(f"Q {Q.shape} and K {K.shape}: a window needs as many keys as queries")
     output = _zeros(Q, K, V)  # (…, n, d_v)
     window = min(window, n)  # nothing is farther
+    ahead = 0 if causal else window
     size = min(max(window, BLOCK), n)
-    # What a block of queries sees of itself and its surroundings is the same for every block.
-    band = _near(np.arange(size), np.arange(-window, size + window), window, causal)
+    # What a block of queries sees of its surroundings is the same for every block.
+    band = _near(np.arange(size), np.arange(-window, size + ahead), window, causal)
     for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
-        near = slice(max(start - window, 0), rows.stop if causal else min(rows.stop + window, n))
-        first = near.start - start + window  # the column of band that is the key near.start
-        mask = band[: rows.stop - start, first : first + near.stop - near.start]
-        output[..., rows, :], _ = attention(Q[..., rows, :], K[..., near, :], V[..., near, :], mask)
+        stop = min(start + size, n)
+        first, last = max(start - window, 0), min(stop + ahead, n)  # the keys in sight
+        mask = band[: stop - start, first - start + window : last - start + window]
+        q, k, v = Q[..., start:stop, :], K[..., first:last, :], V[..., first:last, :]
+        output[..., start:stop, :], _ = attention(q, k, v, mask)
     return output
 
 
