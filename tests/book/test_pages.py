@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import Watched
+from conftest import ROOT, Watched
 from playwright.sync_api import Browser, Page, expect
 from server import Site
 
@@ -143,3 +146,18 @@ def test_a_changed_cell_and_its_editor_are_accessible_too(watched: Watched) -> N
     page.locator(".cell-bar").first.get_by_role("button", name="Edit").click()
     expect(page.locator(".cm-content").first).to_be_visible()
     assert not violations(page)
+
+
+def test_the_whole_book_prints_as_one_document(folder: Path, tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "book/_ext"))
+    from print_book import print_book, reading_order, whole
+
+    order = reading_order(folder)
+    assert {"book/02_scaled_dot_product.html", "book/references.html"} <= set(order)
+    page = whole(folder)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    links = {html.unescape(link) for link in re.findall(r'href="#([^"]+)"', page)}
+    assert links <= set(ids)
+    assert print_book(folder, tmp_path / "book.pdf") > 200_000
+    assert (tmp_path / "book.pdf").read_bytes().startswith(b"%PDF")

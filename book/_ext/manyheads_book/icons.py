@@ -36,4 +36,6 @@ def hero() -> Markup:
     """The picture on the home page: decoration, so a screen reader passes it by."""
     svg = (STATIC / "hero.svg").read_text("utf8").strip()
     head, rest = svg.split(">", 1)
-    return Markup(f'<svg class="home-hero" aria-hidden="true" {head[5:head.index(" role=")]}>{rest}')
+    return Markup(
+        f'<svg class="home-hero" aria-hidden="true" {head[5 : head.index(" role=")]}>{rest}'
+    )

@@ -46,6 +46,9 @@ def _actions(app: Sphinx, pagename: str, context: dict) -> list[dict]:
     elif context.get("sourcename"):
         url = context["pathto"]("_sources/" + context["sourcename"], 1)
         actions.append({"text": "Source (Markdown)", "url": url, "download": True})
+    if os.environ.get("BOOK_PDF"):  # set where the PDF is laid beside the site
+        url = context["pathto"]("many-heads.pdf", 1)
+        actions.append({"text": "The whole book (PDF)", "url": url, "download": True})
     repository = app.config.book_repository
     if not repository:
         return actions
