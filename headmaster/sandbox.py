@@ -35,6 +35,7 @@ import resource
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -259,6 +260,12 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+def _give(folder: Path, uid: int) -> None:
+    """Make a folder that nobody has touched yet, and the files copied into it, the user's own."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, uid, uid, follow_symlinks=False)
+
+
 def drop_capabilities() -> None:
     """Give up every privilege of root but the ownership of root's files."""
     for capability in range(64):
@@ -338,18 +345,24 @@ def open_the_way(paths: Sequence[str | Path]) -> None:
 # ------------------------------------------------------------------------------- all together
 
 
-def bubblewrap() -> list[str]:
-    """Return the command that wraps the student zygote, empty where it does not work."""
+@functools.cache
+def bubblewrap() -> tuple[str, ...]:
+    """Return the command that wraps the student zygote, empty where it is of no use.
+
+    Root has namespaces and a user id of its own for each S, which bubblewrap would take away.
+    """
     program = shutil.which("bwrap")
-    if not program or not LINUX:
-        return []
-    return [
+    if not program or not LINUX or os.getuid() == 0:
+        return ()
+    command = (
         program,
         *("--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--unshare-uts"),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *("--bind", tempfile.gettempdir(), tempfile.gettempdir()),
         "--",
-    ]
+    )
+    works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if works else ()  # a kernel may forbid unprivileged namespaces
 
 
 def confine(
@@ -358,34 +371,38 @@ def confine(
     read: Sequence[OpenPath],
     scratch: Path,
     walkable: bool,
+    without: Sequence[str] = (),
 ) -> dict[str, bool | str]:
     """Confine this process; returns which layers hold.
 
     `total_cpu` seconds are the backstop of the whole job; `walkable` says that another user
-    could still reach the interpreter. Raises OSError where a layer of this machine fails.
+    could still reach the interpreter; `without` names layers to leave out. Raises OSError where a
+    layer that this machine has cannot be put in place.
     """
     layers: dict[str, bool | str] = {}
     root = LINUX and os.getuid() == 0
-    uid = FIRST_UID + os.getpid() % UIDS if root and walkable else None
-    if uid is not None:
-        os.chown(scratch, uid, uid)
-    set_rlimits(limits, total_cpu, own_uid=uid is not None)
+    own_uid = root and walkable and "own uid" not in without
+    uid = FIRST_UID + os.getpid() % UIDS
+    if own_uid:
+        _give(scratch, uid)
+    set_rlimits(limits, total_cpu, own_uid)
     layers["rlimits"] = True
-    writable = OpenPath.open(scratch)
-    if uid is not None:
+    writable = OpenPath.open(scratch) if LINUX else None
+    if own_uid:
         become(uid)
     elif root:
         drop_capabilities()
-    layers["own uid"] = uid is not None
+    layers["own uid"] = own_uid
     die_with_parent()  # the change of user has cleared it
-    if LINUX and uid is None:
+    if LINUX and not own_uid:
         prctl(PR_SET_DUMPABLE, 1)  # T reads how much memory S uses
-    layers["landlock"] = f"ABI {landlock_abi()}" if landlock_abi() else False
-    if landlock_abi():
-        landlock(read, [writable] if writable else [])
+    abi = 0 if "landlock" in without else landlock_abi()
+    layers["landlock"] = f"ABI {abi}" if abi else False
+    if abi and writable:
+        landlock(read, [writable])
     if writable:
         os.close(writable.fd)
-    program = seccomp_program()
+    program = None if "seccomp" in without else seccomp_program()
     layers["seccomp"] = program is not None
     if program is not None:
         seccomp(program)

@@ -422,7 +422,14 @@ def run_student(
     limits = Limits(**request["limits"])
     _only_the_channel(sock, {path.fd for path in readable})
     channel = wire.Channel(socket.socket(fileno=3))
-    layers = sandbox.confine(limits, request["total_cpu"], readable, scratch, request["walkable"])
+    layers = sandbox.confine(
+        limits,
+        request["total_cpu"],
+        readable,
+        scratch,
+        request["walkable"],
+        request["without"],
+    )
     layers["namespaces"] = ", ".join(request["namespaces"]) or False
     os.closerange(4, 4096)
     os.chdir(scratch)

@@ -143,14 +143,13 @@ class Base:
 def _leave_the_machine(request: dict[str, Any]) -> None:
     """As root, go on in namespaces of its own, as their first process."""
     request["namespaces"] = []
-    if not (sandbox.LINUX and os.getuid() == 0 and _pidfd(os.getpid()) is not None):
+    if "namespaces" in request["without"] or not sandbox.LINUX or os.getuid() != 0:
+        return
+    if _pidfd(os.getpid()) is None:  # T could not name a process of another namespace
         return
     request["namespaces"] = sandbox.enter_namespaces()
     if "processes" in request["namespaces"] and os.fork():
         os._exit(0)
-    if "mounts" in request["namespaces"]:
-        with contextlib.suppress(OSError):
-            sandbox.open_the_way([*interpreter_paths(), *request["course"]])
 
 
 class StudentShelf:
@@ -158,14 +157,17 @@ class StudentShelf:
 
     def __init__(self, request: dict[str, Any], notebook: shell.Shell):
         self.notebook = notebook
-        self.namespaces = request["namespaces"]
+        self.namespaces, self.without = request["namespaces"], request["without"]
         course = request["course"]
         curtain = Curtain(request["hide"], request["show"], course)
         outside = {str(Path(path).resolve()) for path in course}
         sys.path[:] = [p for p in sys.path if p and str(Path(p).resolve()) not in outside]
         paths = readable_paths(curtain, course)
+        if "mounts" in self.namespaces:
+            with contextlib.suppress(OSError):
+                sandbox.open_the_way([*interpreter_paths(), *paths])
         curtain.draw()
-        opened = [sandbox.OpenPath.open(path) for path in paths]
+        opened = [sandbox.OpenPath.open(path) for path in paths if sandbox.LINUX]
         self.readable = [path for path in opened if path is not None]
         self.walkable = all(map(sandbox.can_walk_to, interpreter_paths()))
         preload(request["imports"])
@@ -178,7 +180,7 @@ class StudentShelf:
     def _start(self, request: dict[str, Any], fds: list[int]) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         request["walkable"] = self.walkable
-        request["namespaces"] = self.namespaces
+        request.update(namespaces=self.namespaces, without=self.without)
         run_student(socket.socket(fileno=fds[0]), self.notebook, request, self.readable)
 
 
