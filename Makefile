@@ -15,7 +15,7 @@ PORT ?= 8000
 course: release book grade ## Build the exercises and the book, grade the sample class (the default)
 	@echo
 	@echo "The book:       $(SITE)/index.html   (or: make serve)"
-	@echo "The gradebook:  build/class/gradebook.db   (to look inside: $(BIN)/nbgrader formgrader)"
+	@echo "The gradebook:  build/class/gradebook.db   (to look inside: $(BIN)/jupyter lab, Nbgrader, Formgrader)"
 	@echo "The feedback:   build/class/feedback/"
 
 # What everything else needs: an environment with the pinned versions.
