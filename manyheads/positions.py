@@ -42,7 +42,7 @@ def relative_position_bias(table: np.ndarray, n: int, m: int) -> np.ndarray:
     Raises:
         ValueError: a table of even width, or without two axes.
 
-    Shaw et al. 2018, equation 4 (the clipping); Raffel et al. 2020, section 2.1 (a bias per head).
+    Shaw et al. 2018, section 3.2 (the clipping); Raffel et al. 2020, section 2.1 (a bias per head).
     """
     table = as_float(table)
     if table.ndim != 2 or table.shape[1] % 2 == 0:

@@ -77,7 +77,7 @@ def ablate_heads(
     num_heads: int,
     keep: np.ndarray,
 ) -> np.ndarray:
-    """Multi-head attention in which some heads are silent (Michel et al. 2019, equation 2).
+    """Multi-head attention in which some heads are silent (Michel et al. 2019, section 2.3).
 
     Args:
         x: (…, n, d).

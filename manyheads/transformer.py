@@ -51,7 +51,7 @@ def gelu(x: np.ndarray) -> np.ndarray:
     Returns:
         Of x's shape.
 
-    Hendrycks and Gimpel 2016, equation 2; exact, not the tanh approximation.
+    Hendrycks and Gimpel 2016, section 2; exact, not the tanh approximation.
     """
     x = as_float(x)
     return x * (0.5 * (1 + _erf(x / math.sqrt(2)))).astype(x.dtype)

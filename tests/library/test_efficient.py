@@ -119,6 +119,14 @@ def test_shifted_attention_in_float32_where_some_rows_lie_far_below_their_bound(
     np.testing.assert_allclose(shifted_attention(Q, K, V), exact, rtol=2e-4, atol=2e-4)
 
 
+def test_shifted_attention_knows_that_its_scores_are_float32_where_the_values_are_not():
+    rng = np.random.default_rng(0)
+    Q, K = (some(rng, rows, 4).astype(np.float32) for rows in (50, 60))
+    V, Q = some(rng, 60, 3), Q * np.linspace(1, 60, 50, dtype=np.float32)[:, None]
+    exact, _ = attention(Q.astype(float), K.astype(float), V)
+    np.testing.assert_allclose(shifted_attention(Q, K, V), exact, rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 128])
 def test_linear_attention_in_chunks_of_any_size(causal, chunk):
