@@ -425,9 +425,9 @@ def release(assignments: tuple[str, ...], folder: str) -> None:
     Sources may be notebooks or MyST texts (topic.md), which become notebooks first.
     """
     from headmaster import authoring
-    from headmaster.gradebook import light_nbgrader
+    from headmaster.light import skip_slow_grammar
 
-    light_nbgrader()
+    skip_slow_grammar()
     course = Course.open(folder)
     for name in assignments:
         course.require_assignment(name)

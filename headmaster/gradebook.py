@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from headmaster.course import Course, CourseError
+from headmaster.light import skip_slow_grammar
 from headmaster.records import NotebookResult, Result
 from headmaster.release import AssignmentSpec, NotebookSpec, SpecCell
 
@@ -288,23 +289,12 @@ def late_plugin(course: Course) -> Any:
     method = course.setting("LateSubmissionPlugin", "penalty_method", "none")
     if chosen is None and method == "none":
         return None
-    light_nbgrader()
+    skip_slow_grammar()
     from nbgrader.preprocessors import AssignLatePenalties
 
     holder = AssignLatePenalties(config=course.config)
     holder.init_plugin()
     return holder.plugin_inst
-
-
-def light_nbgrader() -> None:
-    """Let nbgrader load without the grammar that takes two thirds of its start.
-
-    `rfc3987_syntax` checks internationalised links for jsonschema, which does without it.
-    """
-    import sys
-
-    if "nbgrader" not in sys.modules:
-        sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 # --- opening -------------------------------------------------------------------------------------
@@ -373,7 +363,7 @@ def _create_sqlite(path: Path) -> None:
 
 
 def _create_tables(engine: sa.Engine) -> None:
-    light_nbgrader()
+    skip_slow_grammar()
     from nbgrader.api import Base
 
     Base.metadata.create_all(engine)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from headmaster import pycode
 from headmaster.course import Course, CourseError, skipped
+from headmaster.light import skip_slow_grammar
 from headmaster.reading import clean, decode
 
 # test: graded by the machine · locked: released code or text that is restored · solution: the
@@ -111,6 +112,7 @@ def read_source(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".ipynb":
             return json.loads(decode(path.read_bytes()))
+        skip_slow_grammar()
         import jupytext
 
         return jupytext.reads(decode(path.read_bytes()), fmt=path.suffix[1:])

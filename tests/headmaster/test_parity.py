@@ -21,9 +21,9 @@ from conftest import HERE, answered, cell, code, nbgrader_api, released, write_n
 from headmaster import nbgrader_plugin
 from headmaster.course import Course
 from headmaster.engine import Engine
-from headmaster.gradebook import light_nbgrader
 from headmaster.grading import grade
 from headmaster.job import Cell, Job, Outcome
+from headmaster.light import skip_slow_grammar
 from headmaster.marking import Options, grade_assignment
 from headmaster.matching import Assembly, PlacedCell
 from headmaster.pool import pool, run_task
@@ -189,7 +189,7 @@ def verdicts(engine: Engine, test: str, student: str = STUDENT) -> tuple[Record,
 
 def stock_points(output: dict[str, Any] | None) -> float | None:
     """Return what stock nbgrader gives a test cell worth 3 points for one output."""
-    light_nbgrader()
+    skip_slow_grammar()
     import nbformat
     from nbgrader.utils import determine_grade
 
