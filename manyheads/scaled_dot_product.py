@@ -108,6 +108,7 @@ def masked_softmax(scores: np.ndarray, mask: np.ndarray | None = None) -> np.nda
     """
     if mask is None:
         return softmax(scores)
+    scores = as_float(scores)
     mask = check_mask(mask, scores.shape)
     hidden = np.where(mask, scores, -np.inf)  # exp(-inf) = 0
     top = hidden.max(axis=-1, keepdims=True)  # (…, n, 1), over the visible keys only

@@ -202,6 +202,10 @@ def test_errors_name_the_shapes():
         attention_scores(np.ones(5), np.ones((3, 5)))
 
 
+def test_a_masked_softmax_of_integer_lists():
+    assert masked_softmax([[3, 3, 9]], [[True, True, False]]).tolist() == [[0.5, 0.5, 0]]
+
+
 def test_scores_of_width_64_stay_float32():
     Q = np.ones((2, 64), np.float32)
     assert attention_scores(Q, Q).dtype == np.float32
