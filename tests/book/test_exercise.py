@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,20 @@ SCORES = """def attention_scores(Q, K):
 CAUSAL = """def causal_mask(n, m=None):
     m = n if m is None else m
     return np.arange(m)[None, :] <= np.arange(n)[:, None] + (m - n)
+"""
+PADDING = """def padding_mask(lengths, m):
+    return np.arange(m)[None, None, :] < np.asarray(lengths)[:, None, None]
+"""
+ATTENTION = """def attention(Q, K, V, mask=None):
+    scores = attention_scores(Q, K)
+    if K.shape[:-1] != V.shape[:-1]:
+        raise ValueError("these do not fit")
+    if mask is None:
+        weights = softmax(scores)
+    else:
+        allowed = np.broadcast_to(mask, scores.shape)
+        weights = softmax(np.where(allowed, scores, -1e300)) * allowed
+    return weights @ V, weights
 """
 WRONG_CAUSAL = CAUSAL.replace("<=", "<")
 
@@ -169,3 +187,40 @@ def test_starting_over_asks_first(watched: Watched) -> None:
     expect(holding(page, "causal_mask").locator(".cm-content")).to_contain_text("np.arange(m)")
     page.get_by_role("button", name="Yes, throw my work away").click()
     expect(holding(page, "causal_mask").locator(".cm-content")).to_contain_text("YOUR CODE HERE")
+
+
+def test_the_download_grades_as_if_made_in_jupyter(watched: Watched, tmp_path: Path) -> None:
+    page = watched.open(EXERCISE)
+    for grade_id, text in {
+        "attention_scores": SCORES,
+        "causal_mask": CAUSAL,
+        "padding_mask": PADDING,
+        "attention": ATTENTION,
+    }.items():
+        write(page, grade_id, text)
+    page.get_by_role("button", name="Check everything").click()
+    expect(page.locator(".exercise__say")).to_contain_text("checks pass", timeout=3 * SLOW)
+    count = page.locator(".exercise__count").inner_text().split()
+    assert count[0] == count[2], "every sentence holds"
+
+    course = tmp_path / "course"
+    submitted = course / "build/class/submitted/ada/02_scaled_dot_product"
+    submitted.mkdir(parents=True)
+    download(page, submitted)
+    shutil.copy(ROOT / "nbgrader_config.py", course)
+    for name in ("solutions", "tests", "manyheads"):
+        (course / name).symlink_to(ROOT / name)
+    tool = [sys.executable, "-m", "headmaster"]
+    for command in (["release", "02_scaled_dot_product"], ["grade", "02_scaled_dot_product"]):
+        done = subprocess.run(
+            [*tool, *command], cwd=course, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    with sqlite3.connect(course / "build/class/gradebook.db") as gradebook:
+        [(scored, possible)] = gradebook.execute(
+            "select sum(grade.auto_score), sum(grade_cells.max_score) from grade"
+            " join grade_cells on grade.cell_id = grade_cells.id"
+            " join base_cell on base_cell.id = grade_cells.id"
+            " where base_cell.name not like '%-question'"
+        ).fetchall()
+    assert (scored, possible) == (18, 18)

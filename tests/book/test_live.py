@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import Watched
+from conftest import ROOT, Watched
 from playwright.sync_api import Locator, Page, expect
 
 CHAPTER = "book/02_scaled_dot_product.html"
@@ -115,6 +115,30 @@ def test_a_figure_is_drawn_in_the_page(watched: Watched) -> None:
     drawing = page.locator(".cell:has(.cell-bar):has(.cell_output svg.mh-figure)").first
     press(drawing, "Run")
     expect(drawing.locator(".live-output svg.mh-figure").first).to_be_visible(timeout=SLOW)
+    assert not watched.errors
+    assert not watched.strangers
+
+
+CHAPTERS = sorted(path.stem for path in (ROOT / "book").glob("[0-9]*.md"))
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_all_cells_of_a_chapter_run_in_the_page(watched: Watched, chapter: str) -> None:
+    page = watched.open(f"book/{chapter}.html")
+    last = page.locator(".cell:has(.cell-bar)").last
+    press(last, "Run")
+    ask = page.get_by_role("button", name="Load the model")
+    outcome = last.locator(".cell-bar__status", has_text=re.compile("Done|Stopped|First"))
+    for _ in range(6):  # a chapter may ask for the model before some of its cells
+        expect(outcome.or_(ask).first).to_be_visible(timeout=4 * SLOW)
+        if not ask.is_visible():
+            break
+        ask.click()
+        expect(ask).to_be_hidden(timeout=4 * SLOW)
+        expect(page.locator(".is-running")).to_have_count(0, timeout=4 * SLOW)
+        press(last, "Run")
+    expect(last.locator(".cell-bar__status")).to_contain_text("Done", timeout=4 * SLOW)
+    assert page.locator(".live-error").all_inner_texts() == []
     assert not watched.errors
     assert not watched.strangers
 
