@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headmaster import sandbox, wire
+from headmaster.curtain import interpreter_paths
 from headmaster.gauge import Gauge
 from headmaster.job import CellResult, Job, Outcome
 from headmaster.zygote import receive_message, send_message
@@ -146,6 +147,9 @@ class Engine:
 
     def run(self, job: Job) -> Outcome:
         """Run a job. The machine's own faults are in the outcome's `trouble`, never raised."""
+        ids = [cell.id for cell in job.cells]
+        if len(set(ids)) < len(ids):
+            return _troubled(job, "two cells of the notebook have the same id")
         try:
             return self._replay(job)
         except (EngineError, OSError, MemoryError) as error:
@@ -157,32 +161,26 @@ class Engine:
     def _replay(self, job: Job) -> Outcome:
         """Run the job, again without each cell that ended S or T, until it runs through."""
         lost: dict[str, CellResult] = {}
-        layers: dict[str, bool | str] = {}
-        ran = Run()
         deaths, used = 0, 0.0
         until = time.monotonic() + job.limits.total_seconds
         for _ in range(job.limits.restarts + 1):
-            cells = [cell for cell in job.cells if cell.id not in lost]
-            ran = self._once(job, cells)
-            layers = ran.layers or layers
+            ran = self._once(job, [cell for cell in job.cells if cell.id not in lost])
             used += ran.cpu_seconds
             if ran.trouble:
-                return _troubled(job, ran.trouble, layers)
-            if ran.finished or time.monotonic() > until:
-                break
+                return _troubled(job, ran.trouble, ran.layers)
             if ran.killer is not None:
                 lost[ran.killer.id] = ran.killer
-                continue
-            deaths += 1  # T itself has died: once may be chance
-            if deaths > 1 and ran.current is not None:
-                why = "The process that runs the tests ended in this cell, twice."
-                lost[ran.current] = CellResult(ran.current, "killed", evalue=why)
-            elif deaths > 1:
-                return _troubled(job, "the trusted process cannot run here", layers)
-        results = []
-        for cell in job.cells:
-            results.append(lost.get(cell.id) or ran.results.get(cell.id) or _not_run(cell.id))
-        return Outcome(tuple(results), layers, job.seed, cpu_seconds=used)
+            elif not ran.finished:  # T itself has died: once may be chance
+                deaths += 1
+                if deaths > 1 and ran.current is None:
+                    return _troubled(job, "the trusted process cannot run here", ran.layers)
+                if deaths > 1:
+                    why = "The process that runs the tests ended in this cell, twice."
+                    lost[ran.current] = CellResult(ran.current, "killed", evalue=why)
+            if ran.finished or time.monotonic() > until:
+                break
+        results = (lost.get(c.id) or ran.results.get(c.id) or _not_run(c.id) for c in job.cells)
+        return Outcome(tuple(results), ran.layers, job.seed, cpu_seconds=used)
 
     def _once(self, job: Job, cells: list[Any]) -> Run:
         """Run `cells` in a fresh pair of processes."""
@@ -216,7 +214,8 @@ class Engine:
         locked = imports_of(cell.source for cell in job.cells if cell.kind == "locked")
         tests = imports_of(cell.source for cell in job.cells if cell.kind != "student")
         course = tuple(str(Path(path).resolve()) for path in job.trusted_path)
-        secret = tuple(dict.fromkeys((*course, ROOT)))
+        ours = () if ROOT in interpreter_paths() else (ROOT,)  # installed, or beside the course
+        secret = tuple(dict.fromkeys((*course, *ours)))
         with self._lock:
             if self._base is None:
                 self._base = Server.boot()
@@ -321,6 +320,7 @@ def _not_run(cell_id: str) -> CellResult:
 
 
 def _troubled(job: Job, why: str, layers: dict[str, bool | str] | None = None) -> Outcome:
+    """Return the outcome of a job that this machine could not run."""
     results = tuple(CellResult(cell.id, "not run") for cell in job.cells)
     return Outcome(results, layers or {}, job.seed, why)
 

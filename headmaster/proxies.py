@@ -138,10 +138,10 @@ class RemoteType(type):
 
     def __instancecheck__(cls, x: Any) -> bool:
         """Ask S whether an object of its own is an instance of a class of its own."""
-        if type(x) is cls:
-            return True
+        if cls.__client__ is None or type(x) is cls:
+            return super().__instancecheck__(x)
         number = number_of(x) if isinstance(type(x), RemoteType) else None
-        if number is None or cls.__client__ is None or cls.__number__ < 0:
+        if number is None or cls.__number__ < 0:
             return False
         return cls.__client__.do("isinstance", number, cls) is True
 
@@ -165,6 +165,18 @@ class Remote(metaclass=RemoteType):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the student's object."""
         self.__client__.do("setattr", number_of(self), name, value)
+
+    def __copy__(self) -> Any:
+        """Copy the student's object."""
+        return self.__client__.do("__copy__", number_of(self))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """Copy the student's object and what it holds."""
+        return self.__client__.do("__deepcopy__", number_of(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be pickled."""
+        raise TypeError("a student's object cannot be pickled by a test")
 
     def __bool__(self) -> bool:
         """Refuse: the student's code does not decide what is true."""

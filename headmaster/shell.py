@@ -168,7 +168,7 @@ class Shell(InteractiveShell):
             {
                 "output_type": "error",
                 "ename": etype.__name__,
-                "evalue": _safe_text(evalue),
+                "evalue": safe_text(evalue),
                 "traceback": list(stb),
             }
         )
@@ -189,7 +189,8 @@ def _is_cell(filename: str) -> bool:
     return filename.startswith("<ipython-input") or "ipykernel" in filename
 
 
-def _safe_text(error: BaseException) -> str:
+def safe_text(error: BaseException) -> str:
+    """Return the text of an error, whose own code may fail."""
     try:
         return str(error)
     except Exception as broken:
@@ -236,4 +237,4 @@ def run_cell(shell: Shell, source: str) -> tuple[list[Output], str | None, str |
     outputs = shell.sink.end()
     if error is None:
         return outputs, None, None
-    return outputs, type(error).__name__, _safe_text(error)
+    return outputs, type(error).__name__, safe_text(error)

@@ -16,6 +16,7 @@ and the answers `ran`, `value`, `raised`, `absent`, `callback`, `ready`, `done`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import functools
 import gc
@@ -69,6 +70,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "isinstance": isinstance,
     "__array__": np.asarray,
     "__next__": _next,
+    "__copy__": copy.copy,
+    "__deepcopy__": copy.deepcopy,
     "__enter__": lambda x: type(x).__enter__(x),
     "__exit__": lambda x, *a: type(x).__exit__(x, *a),
     **{f"__{f.__name__}__": f for f in (str, float, int, complex, repr, len, iter, abs, round)},
@@ -129,7 +132,8 @@ class Server:
             self.busy = True
             outputs, ename, evalue = shell.run_cell(self.shell, source)
         except BaseException as error:  # SystemExit, or an interrupt at a bad moment
-            outputs, ename, evalue = self.shell.sink.end(), type(error).__name__, str(error)
+            outputs = self.shell.sink.end()
+            ename, evalue = type(error).__name__, shell.safe_text(error)
         finally:
             self.busy = False
         self.channel.send(["ran", ename, evalue], [_json_of(outputs)])
@@ -144,38 +148,34 @@ class Server:
             self.shell.sink = outer
 
     def _reply(self, head: wire.Head, decoder: wire.Decoder) -> None:
-        if head[0] == "name":
-            names = self.shell.user_ns
-            if head[1] not in names:
-                self.channel.send(["absent"])
-                return
-            self.random.moved()
-            self._send_value(names[head[1]], decoder, [])
+        if head[0] == "name" and head[1] not in self.shell.user_ns:
+            self.channel.send(["absent"])
             return
-        *what, settings = head[1:]
-        function, args, kwargs = self._meaning(head[0], what, decoder)
-        given = self._snapshots(decoder, len(decoder.seen))
-        with self._settings(decoder.decode(settings)):
-            try:
+        given: list[Any] = []
+        try:
+            function, args, kwargs = self._meaning(head, decoder)
+            given = self._snapshots(decoder, len(decoder.seen))
+            with self._settings({} if head[0] == "name" else decoder.decode(head[-1])):
                 self.busy = True
                 call = self._measured if head[0] == "measure" else _simply
                 value = call(function, args, kwargs)
                 self._send_value(value, decoder, given)
-            except BaseException as error:
-                self.busy = False
-                self._send_error(error, decoder, given)
-            finally:
-                self.busy = False
+        except BaseException as error:
+            self.busy = False
+            self._send_error(error, decoder, given)
+        finally:
+            self.busy = False
 
     def _meaning(
-        self, op: str, what: list[Any], decoder: wire.Decoder
+        self, head: wire.Head, decoder: wire.Decoder
     ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         """Return the function, the arguments and the keywords that a request means."""
-        if op == "do":
-            verb, number, args = what
-            args = [self.objects[number], *decoder.decode(args)]
-            return VERBS[verb], args, {}
-        number, args, kwargs = what
+        if head[0] == "name":
+            return self.shell.user_ns.__getitem__, [head[1]], {}
+        if head[0] == "do":
+            _, verb, number, args, _ = head
+            return VERBS[verb], [self.objects[number], *decoder.decode(args)], {}
+        _, number, args, kwargs, _ = head
         return self.objects[number], decoder.decode(args), decoder.decode(kwargs)
 
     @contextlib.contextmanager

@@ -100,6 +100,7 @@ class Notebook:
                 result = self._by_kind(cell, count)
         except StudentStopped:
             result = {"outputs": []}
+        self.client.end_cell()
         if self.client.stopped:  # whatever the cell has concluded
             why = f"The student's process {self.client.stopped}."
             result.update(status="killed", ename="StudentStopped", evalue=why, record=None)
