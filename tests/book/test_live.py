@@ -159,3 +159,17 @@ def test_escape_then_tab_leaves_the_editor(watched: Watched) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     assert page.evaluate("!document.activeElement.closest('.cm-editor')")
+
+
+def test_the_real_model_comes_when_the_reader_agrees(watched: Watched) -> None:
+    page = watched.open(CHAPTER)
+    first = cell(page, 0)
+    write(first, "from manyheads import minilm\n\nmodel = minilm.load()\ntype(model).__name__")
+    page.keyboard.press("Shift+Enter")
+    agree = first.get_by_role("button", name=re.compile(r"Load the model \(1\d\.\d MB\) and run"))
+    expect(agree).to_be_focused(timeout=SLOW)
+    assert not [url for url in watched.asked if url.endswith(".npz")]
+    agree.press("Enter")
+    finish(first)
+    expect(first.locator(".live-output")).to_contain_text("MiniLM")
+    assert not watched.errors

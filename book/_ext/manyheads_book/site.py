@@ -17,10 +17,14 @@ from .paths import EXT, LIBRARY, STATIC, VENDOR
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a large file, or nothing where it lies there already."""
-    if target.is_file() and target.stat().st_size == source.stat().st_size:
+    now = source.stat()
+    if target.is_file() and (target.stat().st_size, target.stat().st_mtime) == (
+        now.st_size,
+        now.st_mtime,
+    ):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    shutil.copy2(source, target)
 
 
 def lay_own(static: Path) -> None:
