@@ -148,3 +148,21 @@ def test_an_exercise_hides_what_it_asks_for(folder: Path) -> None:
         assert "manyheads" in facts["hide"], page.name
         assert "manyheads.check" in facts["show"], page.name
         assert facts["contract"], page.name
+
+
+def test_a_page_is_run_again_when_the_part_of_the_library_that_it_uses_changes() -> None:
+    sys.path.insert(0, str(ROOT / "book/_ext"))
+    try:
+        from manyheads_book.freshness import library_files
+    finally:
+        sys.path.pop(0)
+
+    def used(source: str) -> set[str]:
+        return {path.name for path in library_files([source])}
+
+    assert "show.py" in used("from manyheads import show")
+    assert "scaled_dot_product.py" in used("import manyheads.scaled_dot_product as s\n%magic")
+    assert "contract.py" in used("from manyheads.check import contract_table")
+    through_others = used("from manyheads.multi_head import multi_head_attention")
+    assert "scaled_dot_product.py" in through_others
+    assert used("import numpy as np") == set()
