@@ -25,8 +25,11 @@ PACKAGE = LIBRARY.name
 _MAGIC = re.compile(r"^\s*[%!].*$", re.M)
 
 
-def _imported(source: str) -> set[str]:
-    """The library's modules that some code imports, by their dotted names."""
+def _imported(source: str, package: str = "") -> set[str]:
+    """The library's modules that some code imports, by their dotted names.
+
+    `package` is where the code lies, for imports relative to it.
+    """
     try:
         tree = ast.parse(_MAGIC.sub("", source))
     except SyntaxError:
@@ -35,9 +38,11 @@ def _imported(source: str) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            parts = [*(above if node.level else []), *([node.module] if node.module else [])]
+            found.add(".".join(parts))
+            found |= {".".join([*parts, alias.name]) for alias in node.names}
     return {name for name in found if name.split(".")[0] == PACKAGE}
 
 
@@ -62,7 +67,8 @@ def library_files(sources: Iterable[str]) -> list[Path]:
         for path in _files(module):
             files.add(path)
             if path.suffix == ".py":
-                waiting |= _imported(path.read_text("utf8")) - seen
+                package = ".".join(path.relative_to(LIBRARY.parent).parent.parts)
+                waiting |= _imported(path.read_text("utf8"), package) - seen
     return sorted(files)
 
 
