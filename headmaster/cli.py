@@ -28,6 +28,9 @@ class _Commands(click.Group):
         except (CourseError, PoolError) as error:
             click.echo(f"headmaster: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("\nheadmaster: stopped; what is finished stays, run it again", err=True)
+            ctx.exit(130)
 
 
 @click.group(cls=_Commands, context_settings=HELP)
@@ -161,9 +164,7 @@ def _is_troubled(result: Any) -> bool:
 
 def _summary(course: Course, graded: dict[str, list[Any]], quiet: bool) -> None:
     """Print the class list, what was misunderstood, what is not graded, and where it all lies."""
-    from rich.console import Console
-
-    console = Console(stderr=quiet, highlight=False)
+    console = _console(stderr=quiet)
     console.print(_class_list(graded))
     for title, lines in (
         ("Misconceptions found", _misconceptions(graded)),
@@ -184,7 +185,16 @@ def _summary(course: Course, graded: dict[str, list[Any]], quiet: bool) -> None:
     _warn_unconfined(graded)
 
 
+def _console(stderr: bool = False) -> Any:
+    """Return a console that has room for a class list, also where it writes to a file."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
+
+
 def _class_list(graded: dict[str, list[Any]]) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_edge=False, pad_edge=False)
@@ -201,7 +211,7 @@ def _class_list(graded: dict[str, list[Any]]) -> Any:
     for student in students:
         rows = {a: i for a, items in graded.items() for i in items if i.result.student == student}
         cells = [_score(rows.get(assignment), notebook) for assignment, notebook in columns]
-        table.add_row(student, *cells, _remark(list(rows.values())))
+        table.add_row(escape(student), *cells, _remark(list(rows.values())))
     return table
 
 
@@ -240,16 +250,19 @@ def _misconceptions(graded: dict[str, list[Any]]) -> list[str]:
 
 
 def _ungraded(graded: dict[str, list[Any]]) -> list[str]:
-    lines = []
+    """Return a line per reason, with everybody whom it concerns."""
+    reasons: dict[str, list[str]] = {}
     for assignment, items in graded.items():
         for item in items:
             record = item.result.ungraded
             if item.trouble:
-                lines.append(f"{item.result.student}, {assignment}: trouble: {item.trouble}")
+                why = f"trouble: {item.trouble}"
             elif record is not None:
                 why = f"{record.reason}: {record.message}"
-                lines.append(f"{item.result.student}, {assignment}: {why}")
-    return lines
+            else:
+                continue
+            reasons.setdefault(why, []).append(f"{item.result.student} ({assignment})")
+    return [f"{', '.join(who)}: {why}" for why, who in reasons.items()]
 
 
 def _stale(graded: dict[str, list[Any]]) -> list[str]:
@@ -379,8 +392,6 @@ def show(assignment: str, student: str, folder: str, again: bool, as_json: bool)
     The recorded seed makes it repeatable: --again grades the hand-in once more with the same
     random tests and says whether anything differs. Nothing is written.
     """
-    from rich.console import Console
-
     from headmaster import show as desk
 
     course = Course.open(folder)
@@ -388,7 +399,7 @@ def show(assignment: str, student: str, folder: str, again: bool, as_json: bool)
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:
-        desk.show(Console(highlight=False), result, marks)
+        desk.show(_console(), result, marks)
     if again:
         differences = desk.repeat(course, result)
         for line in differences or ["Graded again with the same seed: every verdict is the same."]:

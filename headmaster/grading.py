@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from typing import Any
 
 from headmaster.course import Course
 from headmaster.job import CellResult, Job, Outcome
 from headmaster.matching import Assembly, PlacedCell
+from headmaster.pycode import defined_names, imported_names
 from headmaster.records import REASONS, NotebookResult, Record, Refused
 from headmaster.release import NotebookSpec, SpecCell
 
@@ -123,6 +125,7 @@ class _Judge:
         told: str = "",
         **more: Any,
     ) -> Record:
+        more = {key: plain(value) if value else value for key, value in more.items()}
         return Record(
             cell.id,
             cell.function,
@@ -130,8 +133,8 @@ class _Judge:
             cell.points,
             verdict,
             reason,
-            message or REASONS[reason],
-            told or REASONS[reason],
+            plain(message) or REASONS[reason],
+            plain(told) or REASONS[reason],
             seed=self.outcome.seed,
             **more,
         )
@@ -164,6 +167,8 @@ class _Judge:
             told = said.get("message") or _told_of_assertion(cell, result)
             message = said.get("message") or raised
             return self._make(cell, 0.0, "fail", "wrong-answer", message, told, **more)
+        if _is_the_tests_fault(cell, result):
+            return self._make(cell, None, "not graded", "test-broken", raised)
         reason, told = self._why(cell, result)
         message = told if reason == "cell-failed" else raised
         return self._make(cell, 0.0, "error", reason, message, told, **more)
@@ -191,8 +196,6 @@ class _Judge:
         return None
 
     def _answers(self, cell: SpecCell) -> list[PlacedCell]:
-        from headmaster.pycode import defined_names
-
         return [
             placed
             for placed in self.assembly.cells
@@ -209,6 +212,22 @@ class _Judge:
             return self._make(cell, 0.0, "error", "not-run", said)
         reason = next((code for text, code in _STOPPED.items() if text in said), "crashed")
         return self._make(cell, 0.0, "error", reason, said)
+
+
+def _is_the_tests_fault(cell: SpecCell, result: CellResult) -> bool:
+    """Say whether a test could not import a module of its own."""
+    if result.ename not in ("ModuleNotFoundError", "ImportError"):
+        return False
+    return any(f"'{name}'" in (result.evalue or "") for name in imported_names(cell.source))
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Return text without what would move a terminal's cursor or turn its lines around."""
+    return _CONTROL.sub("", _ANSI.sub("", text))
 
 
 def _partial_score(result: CellResult) -> float | None:

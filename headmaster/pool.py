@@ -19,6 +19,8 @@ from typing import Any
 
 from headmaster.job import Job, Outcome
 
+CONNECT_SECONDS = 20  # that a scheduler may take to answer
+
 
 @dataclass(frozen=True)
 class Task:
@@ -66,7 +68,7 @@ def _dask(address: str) -> Iterator[Any]:
     except ImportError:
         raise PoolError("--scheduler needs Dask: pip install distributed") from None
     try:
-        client = Client(address, timeout="20s")
+        client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         raise PoolError(f"no Dask scheduler answers at {address}: {error}") from None
     with client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Iterable
 
 _MAGIC = re.compile(r"^\s*[%!?]|^\s*\w+\s*=\s*[%!]|^[\w.]+\?{1,2}\s*$")
 _HEADER = re.compile(r"^(?:async\s+def|def|class)\s+([^\W\d]\w*)", re.MULTILINE)
@@ -56,6 +57,29 @@ def _bound_by(node: ast.stmt) -> set[str]:
         return {alias.asname or alias.name.split(".")[0] for alias in node.names}
     stores = (item for item in ast.walk(node) if isinstance(item, ast.Name))
     return {item.id for item in stores if isinstance(item.ctx, ast.Store)}
+
+
+def imported_names(source: str, package: str = "") -> list[str]:
+    """Return the modules that a piece of source imports, and what it imports from them.
+
+    `package` is the package that the source is a module of, for relative imports.
+    """
+    tree = parse(source)
+    names: list[str] = []
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Import):
+            names.extend(_with_parents(alias.name for alias in node.names))
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            base = ".".join(part for part in (above, node.module or "") if part)
+            names.extend(_with_parents([base, *(f"{base}.{a.name}" for a in node.names)]))
+    return list(dict.fromkeys(names))
+
+
+def _with_parents(names: Iterable[str]) -> list[str]:
+    """Return dotted names with the packages that they lie in."""
+    parts = [name.split(".") for name in names]
+    return [".".join(some[:n]) for some in parts for n in range(1, len(some) + 1)]
 
 
 def real_names(source: str) -> set[str]:

@@ -35,7 +35,8 @@ REASONS: dict[str, str] = {
     "too-large": "The hand-in is larger than the limit.",
     "nested-archive": "The hand-in holds an archive inside an archive.",
     "bad-archive": "The archive cannot be read.",
-    # the machine's own trouble: grade again
+    # the course's or the machine's own trouble: grade again
+    "test-broken": "The test itself does not run; its author has to put it right.",
     "trouble": "The grader had trouble of its own; the submission has to be graded again.",
 }
 

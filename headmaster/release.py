@@ -6,7 +6,6 @@ follows nbgrader's rules for solution and hidden-test regions, with the course's
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -152,7 +151,10 @@ def _load(course: Course, path: Path) -> NotebookSpec:
     notebook = read_source(path)
     metadata = notebook.get("metadata", {})
     own = metadata.get("headmaster", {})
-    rules = _Rules(course, metadata.get("kernelspec", {}).get("language") or "python")
+    language = metadata.get("kernelspec", {}).get("language") or "python"
+    if language.lower() not in ("python", "ipython"):
+        raise CourseError(f"{path} is a notebook in {language}; headmaster grades Python")
+    rules = _Rules(course, language)
     try:
         cells = _with_functions([rules.cell(i, raw) for i, raw in enumerate(notebook["cells"])])
         _require_unique([cell.id for cell in cells if cell.role != "free"])
@@ -195,6 +197,8 @@ class _Rules:
                 f"cell {cell_id} uses nbgrader's AUTOTEST; run "
                 "`nbgrader generate_source_with_tests` and grade from what it writes"
             )
+        if role == "test" and pycode.parse(source) is None:
+            raise ValueError(f"the test cell {cell_id} is not valid Python")
         points = float(meta.get("points") or 0.0) if role in ("test", "manual", "task") else 0.0
         stored = source if role == "test" else released
         checksum = nbgrader_checksum(stored, raw["cell_type"], meta, cell_id, points)
@@ -286,37 +290,23 @@ def _function_name(cell: SpecCell | None) -> str | None:
 def _imported_files(notebooks: tuple[NotebookSpec, ...], path: tuple[str, ...]) -> list[Path]:
     """Return the files below the trusted folders that tests import, directly or not."""
     found: dict[Path, None] = {}
-    queue = [name for nb in notebooks for cell in nb.tests for name in _imports(cell.source)]
+    queue = [
+        name for nb in notebooks for cell in nb.tests for name in pycode.imported_names(cell.source)
+    ]
     while queue:
         name = queue.pop()
         for file in _files_of(name, path):
             if file not in found:
                 found[file] = None
-                queue.extend(_imports(decode(file.read_bytes()), package=_package(file, path)))
+                queue.extend(pycode.imported_names(decode(file.read_bytes()), _package(file, path)))
     return sorted(found)
 
 
-def _imports(source: str, package: str = "") -> list[str]:
-    tree = pycode.parse(source)
-    names: list[str] = []
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Import):
-            names.extend(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
-            base = ".".join(part for part in (above, node.module or "") if part)
-            names.extend([base, *(f"{base}.{alias.name}" for alias in node.names)])
-    return names
-
-
 def _files_of(name: str, path: tuple[str, ...]) -> list[Path]:
-    """Return the module's file and its packages' __init__ files, if they are the course's own."""
-    parts = name.split(".")
+    """Return the file of a module or package, if it is the course's own."""
     for folder in map(Path, path):
-        base = folder.joinpath(*parts)
-        parents = [folder.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts) + 1)]
-        candidates = [base.with_suffix(".py"), *parents]
-        files = [file for file in candidates if file.is_file()]
+        base = folder.joinpath(*name.split("."))
+        files = [f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()]
         if files:
             return files
     return []

@@ -40,7 +40,8 @@ def show(console: Console, result: Result, marks: Marks) -> None:
 
 
 def _show_notebook(console: Console, notebook: NotebookResult, marks: Marks) -> None:
-    table = Table(title=notebook.name, title_justify="left", show_edge=False, pad_edge=False)
+    title = Text(notebook.name, style="bold")
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column, justify in (("test", "left"), ("points", "right"), ("verdict", "left")):
         table.add_column(column, justify=justify, no_wrap=True)
     table.add_column("reason", overflow="fold")
@@ -63,7 +64,7 @@ def _row(notebook: str, record: Record, marks: Marks) -> tuple[Text | str, ...]:
     if record.misconception:
         why.append(f"\nmisconception: {record.misconception}", style="not bold cyan")
     verdict = Text(record.verdict, style=STYLES[record.verdict])
-    return record.id, f"{points} of {record.max:g}{by_hand}{plus}", verdict, why
+    return Text(record.id), f"{points} of {record.max:g}{by_hand}{plus}", verdict, why
 
 
 def _background(notebook: NotebookResult, marks: Marks) -> list[str]:

@@ -39,9 +39,23 @@ def test_grade_prints_the_class_and_where_everything_lies(class_: Course) -> Non
     lines = " ".join(result.output.split())
     assert "ana │ 6 of 8" in lines and "bea │ 4 of 8" in lines and "cyd │ not graded" in lines
     assert "2 × double-is-square" in lines
-    assert "cyd, ps1: unreadable: The file is not a complete notebook" in lines
+    assert "cyd (ps1): unreadable: The file is not a complete notebook" in lines
     for place in ("gradebook.db", "autograded", "feedback"):
         assert str((class_.root / place).resolve()) in result.output
+
+
+def test_many_of_the_same_reason_are_one_line(
+    class_: Course, hand_in: HandIn, one_process: OneProcess
+) -> None:
+    hand_in("eva", {"numbers.ipynb": b"{"})
+    assert "cyd (ps1), eva (ps1): unreadable" in run(class_, "grade", "ps1").output
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(
+    class_: Course, ps1: AssignmentSpec, hand_in: HandIn
+) -> None:
+    hand_in("[red]o'b", {"numbers.ipynb": answered(released(ps1))})
+    assert "[red]o'b" in run(class_, "grade", "ps1").output
 
 
 def test_grade_again_says_that_nothing_changed(class_: Course) -> None:
@@ -75,7 +89,7 @@ def test_grade_of_trouble_has_exit_status_1(class_: Course, one_process: OneProc
     one_process.before = fails
     result = run(class_, "grade", "ps1")
     assert result.exit_code == 1
-    assert "bea, ps1: trouble: OSError: no processes left" in result.output
+    assert "bea (ps1): trouble: OSError: no processes left" in result.output
     assert "6 of 8" in result.output
 
 
@@ -105,7 +119,10 @@ def test_a_folder_that_is_not_there_is_named(class_: Course) -> None:
     assert "no course folder /no/such/place" in result.output
 
 
-def test_a_scheduler_that_does_not_answer_is_named(class_: Course) -> None:
+def test_a_scheduler_that_does_not_answer_is_named(
+    class_: Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headmaster.pool.CONNECT_SECONDS", 1)
     result = run(class_, "grade", "ps1", "--scheduler", "tcp://127.0.0.1:1")
     assert result.exit_code == 2
     assert "Dask" in result.output

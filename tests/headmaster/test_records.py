@@ -97,6 +97,25 @@ def test_a_hidden_assertion_is_told_to_the_instructor_only() -> None:
     assert "0.25" in record.message and "0.25" not in record.told
 
 
+def test_a_test_that_cannot_import_its_own_module_costs_nobody_points() -> None:
+    source = "from tests.hidden.f import grade\ngrade(f)"
+    test = SpecCell("f-values", "code", "test", source, "", 3.0, function="f")
+    missing = failed("ModuleNotFoundError", "No module named 'tests'")
+    outcome = Outcome((missing,), {}, 1)
+    (record,) = grade(NotebookSpec("nb", (test,), {}), Assembly((), (), ()), outcome).records
+    assert (record.verdict, record.reason, record.points) == ("not graded", "test-broken", None)
+
+
+def test_a_module_that_the_students_code_lacks_costs_its_points() -> None:
+    record = record_of(failed("ModuleNotFoundError", "No module named 'tensorflow'"))
+    assert (record.verdict, record.reason) == ("error", "raised")
+
+
+def test_messages_cannot_move_the_terminals_cursor() -> None:
+    record = record_of(failed("ValueError", "\x1b[2J\x1b]0;title\x07 left\u202eright\rback"))
+    assert record.message == "ValueError: 0;title leftrightback"
+
+
 def test_a_text_waits_for_a_person_and_an_empty_one_gets_nothing() -> None:
     def text(unanswered: tuple[str, ...]) -> Record:
         return grade(SPEC, Assembly((), unanswered, ()), Outcome((OK,), {}, 1)).records[1]

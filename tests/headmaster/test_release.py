@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import nbgrader_api
+from conftest import HERE, nbgrader_api
 
 from headmaster.course import Course, CourseError
 from headmaster.gradebook import Gradebook
 from headmaster.release import AssignmentSpec, load_assignment
 
 
-@pytest.fixture
-def api(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return stock nbgrader's API for the tiny course, which needs `alembic` on its PATH."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    api = nbgrader_api(folder)
-    for name in ("ps1", "ps2"):
-        assert api.generate_assignment(name)["success"]
-    return api
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the tiny course as stock nbgrader has released and registered it."""
+    folder = tmp_path_factory.mktemp("stock") / "course"
+    shutil.copytree(HERE / "course", folder)
+    with pytest.MonkeyPatch.context() as patch:  # nbgrader needs `alembic` on its PATH
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        api = nbgrader_api(folder)
+        for name in ("ps1", "ps2"):
+            assert api.generate_assignment(name)["success"]
+    return folder
 
 
-def rows(api: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what nbgrader's gradebook knows of the assignments."""
-    with api.gradebook as gradebook:
+def rows(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what a course's gradebook knows of the assignments."""
+    with nbgrader_api(folder).gradebook as gradebook:
         return {
             f"{assignment.name}/{notebook.name}": sorted(
                 (cell.name, cell.cell_type, cell.locked, cell.source, cell.checksum)
@@ -41,30 +45,30 @@ def rows(api: Any) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
-def test_the_gradebook_is_registered_as_nbgrader_does_it(api: Any, folder: Path) -> None:
-    stock = rows(api)
-    (folder / "gradebook.db").rename(folder / "stock.db")
+def register(folder: Path) -> None:
+    """Register both assignments by headmaster."""
     course = Course.open(folder)
     with Gradebook(course) as gradebook:
         for name in ("ps1", "ps2"):
             gradebook.register(load_assignment(course, name))
-    assert rows(api) == stock
 
 
-def test_registering_over_nbgraders_own_work_changes_nothing(api: Any, folder: Path) -> None:
-    stock = rows(api)
-    course = Course.open(folder)
-    with Gradebook(course) as gradebook:
-        for name in ("ps1", "ps2"):
-            gradebook.register(load_assignment(course, name))
-    assert rows(api) == stock
+def test_the_gradebook_is_registered_as_nbgrader_does_it(stock: Path, folder: Path) -> None:
+    register(folder)
+    assert rows(folder) == rows(stock)
 
 
-def test_what_is_released_is_what_nbgrader_releases(api: Any, folder: Path) -> None:
-    course = Course.open(folder)
+def test_registering_over_nbgraders_own_work_changes_nothing(stock: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(stock, tmp_path / "copy"))
+    register(copy)
+    assert rows(copy) == rows(stock)
+
+
+def test_what_is_released_is_what_nbgrader_releases(stock: Path) -> None:
+    course = Course.open(stock)
     for name in ("ps1", "ps2"):
         for notebook in load_assignment(course, name).notebooks:
-            path = folder / "release" / name / f"{notebook.name}.ipynb"
+            path = stock / "release" / name / f"{notebook.name}.ipynb"
             released = json.loads(path.read_text())["cells"]
             sources = ["".join(cell["source"]) for cell in released]
             assert [cell.released for cell in notebook.cells] == sources
@@ -121,6 +125,20 @@ def test_a_cell_id_that_stands_twice_is_named(course: Course) -> None:
     source = course.root / "source" / "ps1" / "numbers.md"
     source.write_text(source.read_text().replace("double-zero", "double-values"))
     with pytest.raises(CourseError, match="more than once: double-values"):
+        load_assignment(course, "ps1")
+
+
+def test_a_test_cell_that_is_not_python_is_named(course: Course) -> None:
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("assert double(2) == 4", "assert double(2 == 4"))
+    with pytest.raises(CourseError, match="the test cell double-values is not valid Python"):
+        load_assignment(course, "ps1")
+
+
+def test_a_notebook_in_another_language_is_named(course: Course) -> None:
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("language: python", "language: R"))
+    with pytest.raises(CourseError, match="a notebook in R; headmaster grades Python"):
         load_assignment(course, "ps1")
 
 
