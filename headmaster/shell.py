@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import builtins
-import contextlib
 import getpass
 import io
 import sys
@@ -20,6 +19,7 @@ from traitlets import Type
 
 MAX_OUTPUTS = 500  # outputs of one cell
 MAX_FRAMES = 12  # lines of a plain traceback
+_INLINE = "matplotlib_inline.backend_inline"
 CUT = "\n… the rest of this output was cut …\n"
 
 Output = dict[str, Any]
@@ -203,6 +203,9 @@ def make_shell() -> Shell:
     shell = Shell.instance()
     shell.sink = Sink()
     builtins.input = getpass.getpass = _no_input
+    backend = sys.modules.get(_INLINE)
+    if backend is not None:
+        backend._enable_matplotlib_integration()  # figures are shown, or closed, after each cell
     return shell
 
 
@@ -222,11 +225,9 @@ def attach(shell: Shell) -> None:
 def set_figures(shell: Shell, wanted: bool) -> None:
     """Draw figures into the outputs, or close them undrawn (one costs as much as ten cells)."""
     shell.full_tracebacks = wanted
-    with contextlib.suppress(ImportError):
-        from matplotlib_inline import backend_inline
-
-        if not wanted:
-            backend_inline.display = lambda *_, **__: None
+    backend = sys.modules.get(_INLINE)
+    if backend is not None and not wanted:
+        backend.display = lambda *_, **__: None
 
 
 def run_cell(shell: Shell, source: str) -> tuple[list[Output], str | None, str | None]:

@@ -21,6 +21,7 @@ import ctypes
 import functools
 import gc
 import inspect
+import itertools
 import json
 import operator
 import os
@@ -452,7 +453,6 @@ def _only_the_channel(sock: socket.socket, keep: set[int]) -> None:
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
     os.dup2(channel, 3)
-    for fd in range(4, 1024):
-        if fd not in keep:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+    kept = sorted({3, *keep})
+    for low, high in itertools.pairwise([*kept, 4096]):
+        os.closerange(low + 1, high)

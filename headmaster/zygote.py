@@ -47,7 +47,8 @@ _WARM_UP = (
 )
 _OFTEN_USED = (
     "collections dataclasses inspect itertools math statistics string textwrap time typing "
-    "unittest unittest.mock numpy.testing numpy.linalg numpy.random matplotlib.pyplot"
+    "unittest unittest.mock numpy.testing numpy.linalg numpy.random matplotlib.pyplot "
+    "matplotlib_inline.backend_inline"
 ).split()
 
 
