@@ -134,6 +134,7 @@ def page_facts(app: Sphinx, docname: str) -> str | None:
         **_shared(),
         "contract": _contract(docname),
         "extras": contract_files(docname),
+        "repository": app.config.book_repository,
     }
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
 

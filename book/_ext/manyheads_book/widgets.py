@@ -44,6 +44,11 @@ def _table(header: list[str], rows: list[list[str]], caption: str, kind: str = "
     )
 
 
+def _number(value: float, digits: str = "g") -> str:
+    """A number as text sets it, with a real minus."""
+    return format(value, digits).replace("-", "−")
+
+
 def _cell(text: object, share: float | None = None) -> str:
     if share is None:
         return f"<td>{escape(str(text))}</td>"
@@ -93,7 +98,7 @@ def _temperature_still(options: dict) -> str:
     divisor = math.sqrt(options["d_k"])
     weights = softmax([score / divisor for score in options["scores"]])
     rows = [
-        [label, _cell(f"{score:g}"), _cell(f"{weight:.2f}", weight)]
+        [label, _cell(_number(score)), _cell(f"{weight:.2f}", weight)]
         for label, score, weight in zip(options["labels"], options["scores"], weights, strict=True)
     ]
     entropy = -sum(weight * math.log(weight) for weight in weights if weight)
@@ -115,7 +120,7 @@ def _online_still(options: dict) -> str:
         )
         m = new
         name = f"keys {start} … {start + len(part) - 1}" if len(part) > 1 else f"key {start}"
-        cells = (f"{m:g}", f"{total:.4f}", f"{output:.4f}", f"{output / total:.4f}")
+        cells = (_number(m), *(_number(x, ".4f") for x in (total, output, output / total)))
         rows.append([name, *map(_cell, cells)])
     header = ["after", "m", "l", "o", "o / l"]
     return _table(

@@ -1,6 +1,6 @@
 /* One query, its keys in tiles: what is carried from tile to tile is a maximum, a sum and an output. */
 
-import { make, stepper } from "./parts.js";
+import { make, plain, stepper } from "./parts.js";
 
 export function draw(stage, { scores, values, tile }) {
   const states = [{ m: -Infinity, l: 0, o: 0, upTo: 0, shrink: 1 }];
@@ -16,10 +16,10 @@ export function draw(stage, { scores, values, tile }) {
       o: before.o * shrink + powers.reduce((sum, power, k) => sum + power * values[start + k], 0),
     });
   }
-  const number = (value) => (value === -Infinity ? "−∞" : Number.isInteger(value) ? String(value) : value.toFixed(4));
+  const number = (value) => plain(value, Number.isInteger(value) || value === -Infinity ? undefined : 4);
   const head = make("tr", {}, make("td"), ...scores.map((_, j) => make("th", { scope: "col" }, `key ${j}`)));
-  const scoreCells = scores.map((score) => make("td", {}, String(score)));
-  const valueCells = values.map((value) => make("td", {}, String(value)));
+  const scoreCells = scores.map((score) => make("td", {}, plain(score)));
+  const valueCells = values.map((value) => make("td", {}, plain(value)));
   const keys = make("table", { className: "plain tiles" }, make("caption", {}, `${scores.length} keys in tiles of ${tile}`), make("thead", {}, head),
     make("tbody", {}, make("tr", {}, make("th", { scope: "row" }, "score"), ...scoreCells), make("tr", {}, make("th", { scope: "row" }, "value"), ...valueCells)));
   const cell = () => make("td", { className: "number" });

@@ -20,6 +20,12 @@ export function shade(cell, share) {
   cell.classList.toggle("middle", share >= 0.47 && share < 0.73);
 }
 
+/* A number as text sets it: a real minus, no more digits than asked for. */
+export const plain = (value, digits) => {
+  if (value === -Infinity) return "−∞";
+  return (digits === undefined ? String(value) : value.toFixed(digits)).replace("-", "−");
+};
+
 export const short = (weight) => (weight < 0.005 ? "0" : weight.toFixed(2).replace(/^0/, ""));
 
 /* A table with one cell in the tab order at a time. onEnter(i, j) tells where the reader is. */

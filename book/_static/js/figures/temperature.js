@@ -1,6 +1,6 @@
 /* One row of scores, divided by what the reader chooses: its weights as bars, and their entropy. */
 
-import { make, slider } from "./parts.js";
+import { make, plain, slider } from "./parts.js";
 
 function softmax(scores) {
   const top = Math.max(...scores);
@@ -15,7 +15,7 @@ export function draw(stage, { scores, labels, d_k: dk }) {
   const head = make("tr", {}, ...["key", "score", "divided", "weight"].map((name) => make("th", { scope: "col" }, name)), make("td"));
   const divided = labels.map(() => make("td", { className: "number" }));
   const rows = labels.map((label, j) => make("tr", {}, make("th", { scope: "row" }, label),
-    make("td", { className: "number" }, String(scores[j])), divided[j], numbers[j], make("td", { className: "bar-cell" }, bars[j])));
+    make("td", { className: "number" }, plain(scores[j])), divided[j], numbers[j], make("td", { className: "bar-cell" }, bars[j])));
   const table = make("table", { className: "plain bars" }, make("caption", {}, "One query’s scores and weights"), make("thead", {}, head), make("tbody", {}, ...rows));
   const said = make("p", { className: "widget__count", role: "status" });
   const root = Math.sqrt(dk);
@@ -25,7 +25,7 @@ export function draw(stage, { scores, labels, d_k: dk }) {
     const by = 2 ** exponent;
     const weights = softmax(scores.map((score) => score / by));
     weights.forEach((weight, j) => {
-      divided[j].textContent = (scores[j] / by).toFixed(2);
+      divided[j].textContent = plain(scores[j] / by, 2);
       numbers[j].textContent = weight.toFixed(3);
       bars[j].style.width = `${(100 * weight).toFixed(1)}%`;
     });

@@ -219,10 +219,15 @@ export async function enhance({ cells, pageFacts }) {
   const startOverNow = button("Yes, throw my work away", () => { startOver.click(); confirmRow.replaceWith(sure); sure.focus(); });
   const confirmRow = element("span", { className: "exercise__sure" }, startOverNow, button("No", () => { confirmRow.replaceWith(sure); sure.focus(); }));
 
-  const elsewhere = [...document.querySelectorAll(".page-menu a")].filter((link) => /colab|binder|ipynb/i.test(link.href))
-    .map((link) => element("a", { href: link.href, textContent: link.textContent, download: link.download || undefined }));
-  elsewhere.forEach((link, i) => { if (!document.querySelectorAll(".page-menu a")[i]?.hasAttribute("download")) link.removeAttribute("download"); });
-  const links = element("p", { className: "exercise__elsewhere" }, "Elsewhere: ", ...elsewhere.flatMap((link, i) => (i ? [" · ", link] : [link])));
+  const links = element("p", { className: "exercise__elsewhere" }, "Elsewhere: ");
+  for (const link of document.querySelectorAll(".page-menu a")) {
+    if (!/colab|binder|\.ipynb$/i.test(link.href) || /github\.com\/.*\/blob/.test(link.href)) continue;
+    const copy = link.cloneNode(true);
+    links.append(links.childElementCount ? " · " : "", copy);
+  }
+  if (facts.repository) {
+    links.append(". In Colab, first run ", element("code", {}, `%pip install git+${facts.repository}`), ".");
+  }
 
   const panel = element("section", { className: "exercise" },
     element("h2", { className: "exercise__title", textContent: "Your work" }),
