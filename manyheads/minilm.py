@@ -207,7 +207,7 @@ class MiniLM:
         hidden, weights = [x], []
         for i, p in enumerate(self.layers):
             Q, K, V = (
-                split_heads(linear(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads) for r in "qkv"
+                split_heads(_project(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads) for r in "qkv"
             )  # (B, n, d) -> (B, h, n, d_k)
             output, A = _checked(attention(Q, K, V, visible), Q.shape, x.dtype)
             for (_, head), given in ((k, g) for k, g in replace.items() if k[0] == i):
@@ -267,9 +267,14 @@ def _checked(result: tuple, shape: tuple[int, ...], dtype: np.dtype) -> tuple:
 
 
 def _rest_of_layer(x: np.ndarray, heads: np.ndarray, p: Mapping[str, np.ndarray]) -> np.ndarray:
-    x = _layer_norm(x + linear(heads, p["W_o"], p["b_o"]), p["gamma_1"], p["beta_1"])
-    wide = _gelu(linear(x, p["W_1"], p["b_1"]))  # (B, n, d) -> (B, n, 4d)
-    return _layer_norm(x + linear(wide, p["W_2"], p["b_2"]), p["gamma_2"], p["beta_2"])
+    x = _layer_norm(x + _project(heads, p["W_o"], p["b_o"]), p["gamma_1"], p["beta_1"])
+    wide = _gelu(_project(x, p["W_1"], p["b_1"]))  # (B, n, d) -> (B, n, 4d)
+    return _layer_norm(x + _project(wide, p["W_2"], p["b_2"]), p["gamma_2"], p["beta_2"])
+
+
+def _project(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> np.ndarray:
+    # One product for all sentences: NumPy would make B small ones, several times slower.
+    return linear(x.reshape(-1, x.shape[-1]), W, b).reshape(*x.shape[:-1], -1)
 
 
 def _layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
