@@ -104,6 +104,7 @@ class _Matching:
             for cell in missing
             if len(cell.released.strip()) > 8 and cell.role != "manual"
             for i in self._free(cell.cell_type)
+            if len(self.submitted[i].source) < 4 * len(cell.released) + 2000
         ]
         for likeness, index, cell in sorted(pairs, key=lambda p: p[:2], reverse=True):
             if likeness >= SIMILAR and cell.id not in self.found and self._fits(cell, -index):

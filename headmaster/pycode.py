@@ -6,13 +6,23 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable
+from functools import lru_cache
 
 _MAGIC = re.compile(r"^\s*[%!?]|^\s*\w+\s*=\s*[%!]|^[\w.]+\?{1,2}\s*$")
 _HEADER = re.compile(r"^(?:async\s+def|def|class)\s+([^\W\d]\w*)", re.MULTILINE)
 
 
+MAX_PARSED = 100_000  # characters; nobody writes longer cells, and parsing hostile ones takes long
+
+
+@lru_cache(maxsize=64)
 def parse(source: str) -> ast.Module | None:
-    """Return the syntax tree of a cell (its magics left out), or None if it has none."""
+    """Return the syntax tree of a cell (its magics left out), or None if it has none.
+
+    The tree is shared with other callers: nobody changes it.
+    """
+    if len(source) > MAX_PARSED:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -17,7 +17,7 @@ from headmaster.records import Refused
 
 MAX_FILE = 100 * MIB
 MAX_CELLS = 5_000
-MAX_SOURCE = 2 * MIB
+MAX_TEXT = 2 * MIB  # of all sources together
 
 _BOMS = (  # UTF-32 first: its mark begins with UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -38,7 +38,7 @@ class SubmittedCell:
     source: str
     id: str = ""  # the notebook format's own cell id
     grade_id: str = ""  # nbgrader's
-    attachments: dict[str, Any] = field(default_factory=dict)
+    attachments: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def decode(data: bytes) -> str:
@@ -68,7 +68,10 @@ def submitted_cells(notebook: Any) -> list[SubmittedCell]:
     raw = _raw_cells(notebook)
     if len(raw) > MAX_CELLS:
         raise Refused("too-large", f"The notebook has more than {MAX_CELLS} cells.")
-    return [_cell(index, item) for index, item in enumerate(raw) if isinstance(item, dict)]
+    cells = [_cell(index, item) for index, item in enumerate(raw) if isinstance(item, dict)]
+    if sum(len(cell.source) for cell in cells) > MAX_TEXT:
+        raise Refused("too-large", f"The cells hold more than {MAX_TEXT // MIB} MB of text.")
+    return cells
 
 
 def _parse(text: str) -> Any:
@@ -116,15 +119,24 @@ def _raw_cells(notebook: Any) -> list[Any]:
 def _cell(index: int, raw: dict[str, Any]) -> SubmittedCell:
     metadata = raw.get("metadata") if isinstance(raw.get("metadata"), dict) else {}
     nbgrader = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
-    attachments = raw.get("attachments")
     return SubmittedCell(
         index=index,
         cell_type=_cell_type(raw),
         source=_source(raw),
         id=_word(raw.get("id")) or _word(metadata.get("id")),
         grade_id=_word(nbgrader.get("grade_id")),
-        attachments=attachments if isinstance(attachments, dict) else {},
+        attachments=_attachments(raw.get("attachments")),
     )
+
+
+def _attachments(raw: Any) -> dict[str, dict[str, str]]:
+    """Return the pictures pasted into a text: name to type to base64."""
+    named = raw.items() if isinstance(raw, dict) else ()
+    bundles = {clean(name): bundle for name, bundle in named if isinstance(bundle, dict)}
+    return {
+        name: {kind: data for kind, data in bundle.items() if isinstance(data, str)}
+        for name, bundle in bundles.items()
+    }
 
 
 def _word(value: Any) -> str:
@@ -146,10 +158,8 @@ def _source(raw: dict[str, Any]) -> str:
         value = _join([item for item in value if isinstance(item, str)])
     if not isinstance(value, str):
         value = ""
-    if len(value) > MAX_SOURCE:
-        raise Refused("too-large", f"A cell is longer than {MAX_SOURCE // MIB} MB of text.")
     if raw.get("cell_type") == "heading":
-        value = "#" * int(raw.get("level") or 1) + " " + value
+        value = f"# {value}"
     return clean(value)
 
 

@@ -17,6 +17,7 @@ from conftest import HandIn, answered, released
 from headmaster import intake
 from headmaster.course import Course
 from headmaster.intake import read_zip, take_in
+from headmaster.matching import assemble
 from headmaster.reading import read_notebook
 from headmaster.records import REASONS, Refused
 from headmaster.release import AssignmentSpec, load_assignment
@@ -177,6 +178,38 @@ def test_a_merge_conflict_has_its_own_reason() -> None:
 def test_a_notebook_of_a_hundred_thousand_cells_is_refused() -> None:
     with pytest.raises(Refused, match="more than"):
         read_notebook(json.dumps({"cells": [{"cell_type": "code"}] * 100_000}).encode())
+
+
+N = 99_000
+DEEP = [
+    "(" * N,
+    "x=" + "-" * N + "1",
+    "a" + ".b" * (N // 2),
+    "[" * N,
+    "lambda:" * (N // 8) + "1",
+    "1 if 1 else " * (N // 12) + "1",
+    "f'" + "{" * N + "'",
+    "1" + "+1" * (N // 2),
+    "\\\n" * N,
+    "not " * (N // 4) + "1",
+    "9" * N,
+    "%" * N,
+    "def f(" * (N // 6),
+    "@a\n" * (N // 3),
+]
+
+
+@pytest.mark.parametrize("source", DEEP, ids=range(len(DEEP)))
+def test_no_source_brings_the_grader_down(source: str, ps1: AssignmentSpec) -> None:
+    cells = [{"cell_type": "code", "source": source}]
+    assembly = assemble(ps1.notebooks[0], read_notebook(json.dumps({"cells": cells}).encode()))
+    assert assembly.unanswered == ("double", "mean", "why")
+
+
+def test_a_novel_in_the_cells_is_refused() -> None:
+    cells = [{"cell_type": "markdown", "source": "x" * 100_000}] * 30
+    with pytest.raises(Refused, match="more than 2 MB of text"):
+        read_notebook(json.dumps({"cells": cells}).encode())
 
 
 # --- archives ------------------------------------------------------------------------------------
