@@ -466,7 +466,8 @@ def _heat_map(
     n, m = values.shape
     hidden = np.zeros((n, m), bool) if mask is None else ~np.broadcast_to(mask, (n, m))
     numbers = m <= 8 and n <= 12 if numbers is None else numbers
-    scale = not numbers and not np.array_equal(values > 0, ~hidden)
+    visible = values[~hidden]
+    scale = not numbers and not np.all(visible == visible[:1])  # a mask needs none
     cell = min(40 if numbers else 29, 440 / m)
 
     upright = max(map(len, columns)) * 7.5 > cell
