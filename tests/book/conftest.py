@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
-from server import Site, serve
+from browsing import ROOT, Watched
+from playwright.sync_api import Browser, sync_playwright
+from static_host import Site, serve
 
-ROOT = Path(__file__).resolve().parents[2]
 BASE = "/some/where/"  # a sub-path: nothing in the site may depend on standing at the root
 BUILD = ["build", ".", "-W", "--keep-going", "--path-output", "build/book"]
 CHROMIUM = [
@@ -72,32 +72,6 @@ def browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM)
         yield chromium
         chromium.close()
-
-
-class Watched:
-    """A page that remembers what went wrong in it and where it asked for things."""
-
-    def __init__(self, page: Page, site: Site) -> None:
-        self.page, self.site = page, site
-        self.errors: list[str] = []
-        self.asked: list[str] = []
-        page.on("console", self._console)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-
-    def _console(self, message: object) -> None:
-        if message.type in ("error", "warning"):
-            self.errors.append(message.text)
-
-    def open(self, name: str) -> Page:
-        self.page.goto(self.site.address + name, wait_until="networkidle")
-        return self.page
-
-    @property
-    def strangers(self) -> list[str]:
-        """Requests to anywhere but the site itself."""
-        own = (self.site.address, "data:", "blob:")
-        return [url for url in self.asked if not url.startswith(own)]
 
 
 @pytest.fixture

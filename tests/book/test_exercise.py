@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Watched
+from browsing import ROOT, Watched, violations
 from playwright.sync_api import Locator, Page, expect
 
 EXERCISE = "exercises/02_scaled_dot_product/scaled_dot_product.html"
@@ -115,6 +115,9 @@ def test_a_wrong_function_gets_its_diagnosis(watched: Watched) -> None:
     expect(output).to_contain_text("✗")
     expect(output).to_contain_text("hides a query's own position")
     expect(page.locator(".sentence--fails").first).to_be_visible()
+    assert not violations(page)
+    page.emulate_media(color_scheme="dark")
+    assert not violations(page)
 
 
 def test_the_answer_cannot_be_imported(watched: Watched) -> None:

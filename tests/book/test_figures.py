@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, Watched
+from browsing import ROOT, Watched, violations
 from playwright.sync_api import Locator, Page, expect
-from test_pages import violations
 
 from manyheads import interactive
 
@@ -49,9 +49,9 @@ def bench(folder: Path) -> Iterator[str]:
     page = (folder / "book/students.html").read_text("utf8")
     article = '<article class="article"><h1>Figures</h1>' + "".join(figures) + "</article>"
     page = re.sub(r"<article.*?</article>", lambda _: article, page, flags=re.S)
-    path = folder / "book/figures-under-test.html"
+    path = folder / f"book/figures-under-test-{os.getpid()}.html"  # pytest-xdist has several
     path.write_text(page, "utf8")
-    yield "book/figures-under-test.html"
+    yield f"book/{path.name}"
     path.unlink()
 
 

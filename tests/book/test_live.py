@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import ROOT, Watched
+from browsing import ROOT, Watched
 from playwright.sync_api import Locator, Page, expect
 
 CHAPTER = "book/02_scaled_dot_product.html"

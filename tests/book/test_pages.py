@@ -10,17 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Watched
-from playwright.sync_api import Browser, Page, expect
-from server import Site
+from browsing import ROOT, Watched, violations
+from playwright.sync_api import Browser, expect
+from static_host import Site
 
-AXE = (Path(__file__).parent / "vendor/axe.min.js").read_text("utf8")
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-VIOLATIONS = """async (rules) => {
-  const found = await axe.run(document, { runOnly: rules });
-  const where = (one) => one.nodes.map((node) => node.target.join(" ")).slice(0, 4).join(", ");
-  return found.violations.map((one) => `${one.id}: ${where(one)}`);
-}"""
 SCREENS = {
     "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
@@ -28,12 +21,6 @@ SCREENS = {
 }
 CHAPTER_BYTES = 450_000
 HOME_BYTES = 280_000
-
-
-def violations(page: Page) -> list[str]:
-    """What axe-core finds wrong in a page as it is now."""
-    page.evaluate(AXE)
-    return page.evaluate(VIOLATIONS, RULES)
 
 
 @pytest.mark.parametrize("screen", SCREENS)

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from conftest import ROOT
+from browsing import ROOT
 
 REFERENCE = re.compile(r'<(\w+)\b[^>]*?\s(?:href|src)="([^"]*)"')
 LOADED = {"script", "link", "img", "iframe", "source", "video", "audio"}

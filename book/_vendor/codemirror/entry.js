@@ -27,7 +27,7 @@ export function createEditor({ parent, text, label, onChange, onRun, plain }) {
     keymap.of([{ key: "Mod-Enter", run }, { key: "Shift-Enter", run }]),
     history(), drawSelection(), highlightSpecialChars(), look,
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, indentWithTab]),
-    EditorView.contentAttributes.of({ "aria-label": label, spellcheck: plain ? "true" : "false", autocapitalize: "off" }),
+    EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0", spellcheck: plain ? "true" : "false", autocapitalize: "off" }),
     EditorView.updateListener.of((update) => { if (update.docChanged) onChange(update.state.doc.toString()); }),
   ];
   if (plain) extensions.push(EditorView.lineWrapping);

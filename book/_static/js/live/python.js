@@ -19,7 +19,7 @@ export class Python extends EventTarget {
   get isRunning() { return this.#worker !== null; }
 
   #start() {
-    const worker = new Worker(new URL("worker.js", import.meta.url));
+    const worker = new Worker(new URL(`worker.js?v=${VERSION}`, import.meta.url));
     worker.onmessage = ({ data }) => this.#receive(data);
     worker.onerror = (event) => this.#give_up(event.message || "the worker could not start");
     const { library, extras, hide, show } = this.#facts;
