@@ -1,4 +1,5 @@
 """`python -m tests.hidden` compiles what students may see of the specs: check/visible/*.json.
+With the names of exercises it compiles these only.
 
 `python -m tests.hidden fairness` tries every wrong and every right implementation with many seeds
 and writes build/fairness.json, from which the book's page on fairness is made.
@@ -22,10 +23,10 @@ FAIRNESS = SOLUTIONS.parent / "build" / "fairness.json"
 SEEDS = range(1, 21)
 
 
-def exercises() -> list[Exercise]:
-    """Every exercise that has a spec, in order."""
+def exercises(*names: str) -> list[Exercise]:
+    """The exercises of these names, or every one that has a spec, in order."""
     here = Path(__file__).parent
-    topics = [name.split("_", 1)[1] for name in texts()]
+    topics = [name.split("_", 1)[1] for name in names or texts()]
     ready = [topic for topic in topics if (here / f"{topic}.py").is_file()]
     return [importlib.import_module(f"tests.hidden.{topic}").exercise for topic in ready]
 
@@ -40,9 +41,9 @@ def compiled(exercise: Exercise) -> str:
     return contract.dump([spec.visible() for spec in exercise.functions.values()])
 
 
-def compile_all() -> None:
+def compile_visible(*names: str) -> None:
     VISIBLE.mkdir(exist_ok=True)
-    for exercise in exercises():
+    for exercise in exercises(*names):
         (VISIBLE / f"{exercise.name}.json").write_text(compiled(exercise), encoding="utf-8")
         print(f"{exercise.name}: {len(exercise.functions)} contracts compiled")
 
@@ -57,9 +58,9 @@ def write_fairness() -> None:
 
 
 def _fairness_of(names: tuple[str, str]) -> dict:
-    exercise = next(e for e in exercises() if e.name == names[0])
+    (exercise,) = exercises(names[0])
     return fairness(exercise.functions[names[1]], SEEDS)
 
 
 if __name__ == "__main__":
-    write_fairness() if sys.argv[1:] == ["fairness"] else compile_all()
+    write_fairness() if sys.argv[1:] == ["fairness"] else compile_visible(*sys.argv[1:])
