@@ -10,7 +10,7 @@ SAMPLE := $(notdir $(patsubst %/,%,$(sort $(wildcard tests/class/downloads/*/)))
 PORT ?= 8000
 
 .DEFAULT_GOAL := course
-.PHONY: course book release grade serve test bench fairness clean help
+.PHONY: course book pdf release grade serve test bench fairness clean help
 
 course: release book grade ## Build the exercises and the book, grade the sample class (the default)
 	@echo
@@ -39,6 +39,9 @@ build/fairness.json: build/.release
 
 book: build/.release ## Build the book (a failing cell or a warning fails the build)
 	$(BIN)/jupyter-book build . -W --keep-going --path-output build/book
+
+pdf: book ## Print the whole book into build/many-heads.pdf (needs Chromium)
+	$(BIN)/python book/_ext/print_book.py
 
 grade: build/.release ## Collect and grade the sample class as an instructor would
 	@rm -rf build/class/downloaded

@@ -95,7 +95,8 @@ def heads(
     keys = queries if keys is None else keys
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(keys)):
         raise ValueError(
-            f"weights of shape {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys"
+            f"weights of shape {weights.shape} do not fit "
+            f"{len(queries)} queries and {len(keys)} keys"
         )
     if not (np.isfinite(weights).all() and weights.min() >= -1e-9 and weights.max() <= 1 + 1e-9):
         raise ValueError("weights lie between 0 and 1")
