@@ -20,6 +20,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 class _Commands(click.Group):
     """Turn what a person can put right into one sentence and exit status 2."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of the day's work
+
     def invoke(self, ctx: click.Context) -> Any:
         from headmaster.pool import PoolError
 
@@ -65,7 +68,7 @@ _course = click.option(
 # --- grade ---------------------------------------------------------------------------------------
 
 
-@main.command()
+@main.command(short_help="Grade everybody who handed in, or some.")
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
 @click.option(
@@ -313,7 +316,7 @@ def _write_json(file: str, graded: dict[str, list[Any]]) -> None:
 # --- check ---------------------------------------------------------------------------------------
 
 
-@main.command()
+@main.command(short_help="Grade answers in plain Python files.")
 @click.argument("exercise")
 @click.argument("answers", nargs=-1, required=True, metavar="ANSWER.py...")
 @click.option("--function", metavar="NAME", help="Run this function's tests only.")
@@ -380,7 +383,7 @@ def _print_checked(result: dict[str, Any]) -> None:
 # --- show, lint, doctor --------------------------------------------------------------------------
 
 
-@main.command()
+@main.command(short_help="Show why a student has this grade.")
 @click.argument("assignment")
 @click.argument("student")
 @_course
@@ -407,7 +410,7 @@ def show(assignment: str, student: str, folder: str, again: bool, as_json: bool)
         sys.exit(1 if differences else 0)
 
 
-@main.command()
+@main.command(short_help="Find tests that judge less than they seem to.")
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
 def lint(assignments: tuple[str, ...], folder: str) -> None:
@@ -427,7 +430,7 @@ def lint(assignments: tuple[str, ...], folder: str) -> None:
     sys.exit(1 if findings else 0)
 
 
-@main.command()
+@main.command(short_help="Make the notebooks that students get.")
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
 def release(assignments: tuple[str, ...], folder: str) -> None:
@@ -447,7 +450,7 @@ def release(assignments: tuple[str, ...], folder: str) -> None:
             click.echo(os.path.relpath(path))
 
 
-@main.command()
+@main.command(short_help="Say which layers of confinement hold here.")
 def doctor() -> None:
     """Say which layers of confinement hold here, what is missing, and how to get it."""
     from headmaster.doctor import main as examine
@@ -455,7 +458,7 @@ def doctor() -> None:
     sys.exit(examine())
 
 
-@main.command()
+@main.command(short_help="Write the feedback pages again.")
 @click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
 @_course
 @click.option(

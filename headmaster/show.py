@@ -40,6 +40,12 @@ def show(console: Console, result: Result, marks: Marks) -> None:
 
 
 def _show_notebook(console: Console, notebook: NotebookResult, marks: Marks) -> None:
+    """Print one notebook's tests, or the one reason why it has none."""
+    console.print()
+    if notebook.refusal:
+        why = f"{notebook.name}: not graded: {notebook.refusal.reason}"
+        console.print(Text(f"{why}\n{notebook.refusal.message}"))
+        return
     title = Text(notebook.name, style="bold")
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column, justify in (("test", "left"), ("points", "right"), ("verdict", "left")):
@@ -47,7 +53,6 @@ def _show_notebook(console: Console, notebook: NotebookResult, marks: Marks) -> 
     table.add_column("reason", overflow="fold")
     for record in notebook.records:
         table.add_row(*_row(notebook.name, record, marks))
-    console.print()
     console.print(table)
     for line in _background(notebook, marks):
         console.print(Padding(Text(line), (0, 0, 0, 2)))
@@ -61,6 +66,8 @@ def _row(notebook: str, record: Record, marks: Marks) -> tuple[Text | str, ...]:
     why = Text(record.reason, style="bold" if record.verdict != "pass" else "")
     if record.verdict != "pass" and record.message:
         why.append(f"\n{record.message}", style="not bold")
+    if record.sentence:
+        why.append(f"\nexpected: {record.sentence}", style="not bold dim")
     if record.misconception:
         why.append(f"\nmisconception: {record.misconception}", style="not bold cyan")
     verdict = Text(record.verdict, style=STYLES[record.verdict])
