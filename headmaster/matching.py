@@ -60,6 +60,9 @@ class _Matching:
         self.notes: list[str] = []
         self.found: dict[str, int] = {}  # id of a source cell -> index in `submitted`
         self.own = [cell for cell in spec.cells if cell.role != "free"]
+        self.restored = {
+            _squeezed(cell.released) for cell in self.own if cell.role in ("test", "locked", "task")
+        }
         self._by_id()
         self._by_similarity()
         self._by_names()
@@ -114,7 +117,7 @@ class _Matching:
         """A stub's likeness to another function's answer is no proof: the names must agree."""
         if index in self.found.values():
             return False
-        names = set(pycode.defined_names(self.submitted[index].source))
+        names = pycode.bound_names(self.submitted[index].source)
         return cell.role != "solution" or not cell.names or bool(names & set(cell.names))
 
     def _by_names(self) -> None:
@@ -131,7 +134,7 @@ class _Matching:
         cell = self.submitted[index]
         if cell.cell_type != "code" and pycode.parse(cell.source) is None:
             return set()  # prose that happens to hold a line like "def f"
-        return set(pycode.defined_names(cell.source))
+        return pycode.bound_names(cell.source)
 
     def _texts_by_neighbour(self) -> None:
         """Find a text answer that lost its id: it follows the same cell as in the source."""
@@ -237,11 +240,7 @@ class _Matching:
 
     def _is_stray_copy(self, index: int) -> bool:
         """Say whether a cell is one more copy of a test or locked cell, unchanged."""
-        if index in self.owner:
-            return False
-        copied = [c for c in self.own if c.role in ("test", "locked", "task")]
-        source = self.submitted[index].source
-        return any(_same(source, cell.released) for cell in copied)
+        return index not in self.owner and _squeezed(self.submitted[index].source) in self.restored
 
     def _source_cells(self) -> list[tuple[float, PlacedCell]]:
         """Place the source's own cells, and answer cells that are missing (as released)."""
@@ -303,8 +302,8 @@ def _same(one: str, other: str) -> bool:
     return _squeezed(one) == _squeezed(other)
 
 
-def _squeezed(source: str) -> list[str]:
-    return [line.rstrip() for line in source.split("\n") if line.strip()]
+def _squeezed(source: str) -> tuple[str, ...]:
+    return tuple(line.rstrip() for line in source.split("\n") if line.strip())
 
 
 def _fresh_id(cell: SubmittedCell, taken: set[str]) -> str:

@@ -49,8 +49,10 @@ class SpecCell:
 
     @cached_property
     def names(self) -> list[str]:
-        """Return the functions and classes that this cell of the course defines."""
-        return pycode.defined_names(self.source) if self.cell_type == "code" else []
+        """Return what this cell of the course defines: functions and classes, else variables."""
+        if self.cell_type != "code":
+            return []
+        return pycode.defined_names(self.source) or sorted(pycode.bound_names(self.source))
 
     @property
     def stored(self) -> str:

@@ -17,7 +17,7 @@ from headmaster.grading import grade, make_job
 from headmaster.matching import Assembly, assemble
 from headmaster.reading import read_notebook
 from headmaster.records import NotebookResult
-from headmaster.release import AssignmentSpec
+from headmaster.release import AssignmentSpec, NotebookSpec, SpecCell
 
 
 def graded(course: Course, spec: AssignmentSpec, notebook: Notebook | bytes) -> NotebookResult:
@@ -388,6 +388,26 @@ def test_names_survive_even_where_the_format_is_odd(course: Course, ps1: Assignm
     cell(notebook, "double")["source"] += "\n\0"
     cell(notebook, "mean")["source"] += "  # \ud800"
     assert points(graded(course, ps1, notebook)) == FULL
+
+
+VARIABLE = NotebookSpec(
+    "nb",
+    (
+        SpecCell("limit", "code", "solution", "limit = 3 * 14", "# YOUR CODE HERE"),
+        SpecCell("limit-value", "code", "test", "assert limit == 42", "assert limit == 42", 1.0),
+    ),
+    {},
+)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_answer_that_is_a_variable_is_found_as_well(place: int) -> None:
+    cells = [{"cell_type": "code", "source": "assert limit == 42"}]
+    cells.insert(place, {"cell_type": "code", "source": "limit = 42"})
+    submitted = read_notebook(json.dumps({"cells": cells}).encode())
+    assembly = assemble(VARIABLE, submitted)
+    assert [cell.kind for cell in assembly.job_cells()] == ["student", "test"]
+    assert assembly.unanswered == ()
 
 
 # --- texts that a person grades ------------------------------------------------------------------
