@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import hashlib
@@ -24,9 +23,10 @@ from headmaster import sandbox, wire
 from headmaster.curtain import interpreter_paths
 from headmaster.gauge import Gauge
 from headmaster.job import CellResult, Job, Outcome
-from headmaster.zygote import receive_message, send_message
+from headmaster.zygote import imports_of, receive_message, send_message
 
 ROOT = str(Path(__file__).resolve().parent.parent)  # where the package `headmaster` lies
+MAX_SHELVES = 24  # warm processes that wait for jobs
 START_SECONDS = 120.0  # for a fork server to get warm
 MARGIN = 30.0  # seconds that T may take beyond a cell's own limits before it counts as stuck
 _KEPT_ENVIRONMENT = "PATH LANG LC_ALL LC_CTYPE TZ HOME MPLCONFIGDIR TMPDIR VIRTUAL_ENV".split()
@@ -48,6 +48,7 @@ class Server:
     def __init__(self, control: socket.socket, process: subprocess.Popen | None = None):
         self.control = control
         self.process = process
+        self.users = 0  # jobs that run on it
         self._lock = threading.Lock()
 
     @classmethod
@@ -120,7 +121,7 @@ class Engine:
         self.without = without
         self._base: Server | None = None
         self._student_base: Server | None = None
-        self._shelves: dict[tuple[Any, ...], Server] = {}
+        self._shelves: dict[str, Server] = {}
         self._lock = threading.Lock()
 
     @property
@@ -184,7 +185,15 @@ class Engine:
 
     def _once(self, job: Job, cells: list[Any]) -> Run:
         """Run `cells` in a fresh pair of processes."""
-        student, trusted = self._servers(job)
+        servers = self._servers(job)
+        try:
+            return self._pair(job, cells, *servers)
+        finally:
+            with self._lock:
+                for server in servers:
+                    server.users -= 1
+
+    def _pair(self, job: Job, cells: list[Any], student: Server, trusted: Server) -> Run:
         with _folders(job) as (scratch, folder):
             pair = socket.socketpair()
             reports = socket.socketpair()
@@ -211,37 +220,39 @@ class Engine:
 
     def _servers(self, job: Job) -> tuple[Server, Server]:
         """Return the shelves for S and T, started if need be."""
-        locked = imports_of(cell.source for cell in job.cells if cell.kind == "locked")
-        tests = imports_of(cell.source for cell in job.cells if cell.kind != "student")
-        course = tuple(str(Path(path).resolve()) for path in job.trusted_path)
-        ours = () if ROOT in interpreter_paths() else (ROOT,)  # installed, or beside the course
-        secret = tuple(dict.fromkeys((*course, *ours)))
+        released = [dataclasses.asdict(cell) for cell in job.cells if cell.kind != "student"]
+        setup = imports_of(cell["source"] for cell in released if cell["kind"] == "locked")
+        course = [str(Path(path).resolve()) for path in job.trusted_path]
+        ours = [] if ROOT in interpreter_paths() else [ROOT]  # installed, or beside the course
+        for_student = {
+            "role": "student",
+            "hide": job.hide,
+            "show": job.show,
+            "course": list(dict.fromkeys((*course, *ours))),
+            "imports": setup,
+            "without": self.without,
+        }
+        for_trusted = {"role": "trusted", "course": course, "cells": released}
         with self._lock:
             if self._base is None:
                 self._base = Server.boot()
                 wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
                 self._student_base = Server.boot(wrapper) if wrapper else self._base
-            student = self._shelf(
-                self._student_base,
-                {
-                    "role": "student",
-                    "hide": job.hide,
-                    "show": job.show,
-                    "course": secret,
-                    "imports": locked,
-                    "without": self.without,
-                },
+            return (
+                self._shelf(self._student_base, for_student),
+                self._shelf(self._base, for_trusted),
             )
-            trusted = self._shelf(
-                self._base, {"role": "trusted", "course": course, "imports": tests}
-            )
-        return student, trusted
 
     def _shelf(self, base: Server, request: dict[str, Any]) -> Server:
-        key = tuple((name, tuple(value)) for name, value in sorted(request.items()))
-        if key not in self._shelves:
-            self._shelves[key] = base.shelf(request)
-        return self._shelves[key]
+        """Return the shelf that a request describes; the one not used for longest makes room."""
+        key = json.dumps(request)
+        shelf = self._shelves.pop(key, None) or base.shelf(request)
+        self._shelves[key] = shelf
+        idle = [k for k, other in self._shelves.items() if not other.users and other is not shelf]
+        for old in idle[: max(0, len(self._shelves) - MAX_SHELVES)]:
+            self._shelves.pop(old).close()
+        shelf.users += 1
+        return shelf
 
     def _forget(self) -> None:
         """Start from nothing next time: a server may be gone."""
@@ -418,19 +429,3 @@ def _empty(folder: int) -> list[str]:
             else:
                 os.unlink(entry.name, dir_fd=folder)
     return folders
-
-
-def imports_of(sources: Any) -> tuple[str, ...]:
-    """Return the modules that released cells import, for a shelf to import beforehand."""
-    found: dict[str, None] = {}
-    for source in sources:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                found.update({alias.name: None for alias in node.names})
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found[node.module] = None
-    return tuple(sorted(found))

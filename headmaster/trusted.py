@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import io
 import json
 import math
 import os
@@ -16,7 +17,9 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from headmaster.proxies import StudentStopped, number_of
 from headmaster.shell import Sink, Stream
 
 ALARM = 2.0  # seconds of T's own that a test cell may take beyond the limit of S
+REHEARSAL = 30.0  # seconds that one cell may take in a rehearsal
 MAX_RECORD = 20  # entries of an exception's `record` …
 MAX_RECORD_TEXT = 4000  # … and characters of each
 MAX_EVALUE = 10_000
@@ -228,6 +232,51 @@ def _bind_for_classes(tree: ast.Module, namespace: Namespace) -> None:
             for node in ast.walk(statement):
                 if isinstance(node, ast.Name) and node.id in namespace:
                     namespace.setdefault(node.id, namespace[node.id])
+
+
+class _Understudies(dict):
+    """A namespace in which every name that a test expects of the student is a function."""
+
+    def __missing__(self, name: str) -> Any:
+        if type(name) is not str or name.startswith("__") or hasattr(builtins, name):
+            raise KeyError(name)
+
+        def understudy(*args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"{name} is not written yet")
+
+        understudy.__name__ = understudy.__qualname__ = name
+        return understudy
+
+
+def rehearse(cells: list[dict[str, str]]) -> None:
+    """Run the released cells once without any student, in the process from which T is forked.
+
+    Whatever the tests load, compile and cache on the way is then there for every submission. The
+    results are thrown away, and so is every error.
+    """
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    namespace = _Understudies(__name__="__main__", __builtins__=builtins)
+    namespace.update(display=lambda *_, **__: None, get_ipython=lambda: _NoMagics)
+    states = random.getstate(), np.random.get_state()
+    nowhere = io.StringIO()
+    signal.signal(signal.SIGALRM, stop)
+    with (
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+        warnings.catch_warnings(),
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+    ):
+        for cell in cells:
+            signal.setitimer(signal.ITIMER_REAL, REHEARSAL)
+            with contextlib.suppress(BaseException):
+                execute(cell["source"], namespace, f"<cell {cell['id']}>")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    random.setstate(states[0])
+    np.random.set_state(states[1])
 
 
 def plain_number(value: Any) -> float | None:

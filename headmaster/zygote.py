@@ -1,12 +1,13 @@
 """The warm fork server: Python, NumPy and IPython are imported once, then every process is a fork.
 
     base ──fork──▶ shelf for S (one per hidden set of modules) ──fork──▶ S, one per job
-         ──fork──▶ shelf for T (one per course and imports)    ──fork──▶ T, one per job
+         ──fork──▶ shelf for T (one per set of released cells) ──fork──▶ T, one per job
 
 The base never sees a course. A shelf for S has left the machine's namespaces (as root), has drawn
 the curtain, and has imported what the released setup cells import of what is shown. A shelf for T
-has imported what the released cells import. No shelf ever reads a submission, so nothing of one
-job can reach the next, and no secret is ever in the memory from which S is forked.
+has run the released cells once without a student: what they import and cache is warm. No shelf
+ever reads a submission, so nothing of one job can reach the next, and no secret is ever in the
+memory from which S is forked.
 
 Each of them answers requests on a control socket: a JSON text and descriptors in, a pid (and a
 pidfd, by which the engine and T name the process whatever its namespace) out.
@@ -14,6 +15,7 @@ pidfd, by which the engine and T name the process whatever its namespace) out.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 import importlib
@@ -25,7 +27,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ import numpy as np
 from headmaster import sandbox, shell
 from headmaster.curtain import Curtain, interpreter_paths, readable_paths
 from headmaster.student import run_student
-from headmaster.trusted import run_trusted
+from headmaster.trusted import rehearse, run_trusted
 
 MAX_FDS = 4
 
@@ -191,7 +193,11 @@ class TrustedShelf:
     def __init__(self, request: dict[str, Any]):
         sandbox.close_to_others()
         sys.path[:0] = request["course"]
-        preload(request["imports"])
+        # Tests may read notebooks: nbformat's schema library would build a grammar for a format of
+        # addresses that notebooks do not have, which takes seconds.
+        sys.modules.setdefault("rfc3987_syntax", None)
+        preload(imports_of(cell["source"] for cell in request["cells"]))
+        rehearse(request["cells"])
         _settle()
 
     def serve(self, control: socket.socket) -> None:
@@ -203,11 +209,27 @@ class TrustedShelf:
         run_trusted(request, fds)
 
 
-def preload(modules: list[str]) -> None:
+def preload(modules: Iterable[str]) -> None:
     """Import modules that every job of this shelf imports; what fails will fail in its cell."""
     for name in modules:
         with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(name)
+
+
+def imports_of(sources: Iterable[str]) -> list[str]:
+    """Return the modules that released cells import, for a shelf to import beforehand."""
+    found: dict[str, None] = {}
+    for source in sources:
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.update({alias.name: None for alias in node.names})
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found[node.module] = None
+    return sorted(found)
 
 
 def warm_up() -> shell.Shell:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from headmaster.engine import Engine, imports_of
+from headmaster.engine import Engine
 from headmaster.job import MIB, Cell, Job, Limits, Outcome
+from headmaster.zygote import imports_of
 
 SETUP = "import math\nimport random\nimport numpy as np"
 QUICK = Limits(cpu_seconds=0.5, wall_seconds=1.5, grace_seconds=0.2, memory_bytes=512 * MIB)
@@ -632,7 +633,7 @@ def test_with_no_layer_at_all_it_grades_and_says_so() -> None:
 
 def test_the_imports_of_released_cells_are_found() -> None:
     found = imports_of(["import a.b, c\nfrom d.e import f", "from . import g", "not python ("])
-    assert found == ("a.b", "c", "d.e")
+    assert found == ["a.b", "c", "d.e"]
 
 
 def test_an_honest_submission_is_quick(desk: Desk) -> None:
