@@ -169,6 +169,10 @@ def _student_lines(error: BaseException) -> tuple[str, ...]:
     """The lines of the traceback that lie in the student's own code: notebook cells and plain files."""
     import linecache
 
+    # A function that lives in another process brings its lines along.
+    elsewhere = getattr(error, "__student_lines__", None)
+    if elsewhere is not None:
+        return tuple(elsewhere)
     ours = __file__.rsplit("check", 1)[0]
     lines = []
     trace = error.__traceback__
