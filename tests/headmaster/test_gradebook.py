@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from conftest import HandIn, OneProcess, answered, nbgrader_api, released
 
-from headmaster import gradebook as gradebook_module
+from headmaster import tables
 from headmaster.course import Course, CourseError
 from headmaster.gradebook import Gradebook
 from headmaster.light import skip_slow_grammar
@@ -64,7 +64,7 @@ def test_the_tables_are_nbgraders() -> None:
     skip_slow_grammar()
     from nbgrader.api import Base
 
-    for name, table in gradebook_module._meta.tables.items():
+    for name, table in tables.nbgraders.tables.items():
         theirs = Base.metadata.tables[name]
         for column in table.columns:
             assert str(column.type) == str(theirs.columns[column.name].type), (name, column.name)
@@ -76,7 +76,7 @@ def test_the_version_is_nbgraders(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_slow_grammar()
     from nbgrader.api import get_alembic_version
 
-    assert get_alembic_version() == gradebook_module.SCHEMA
+    assert get_alembic_version() == tables.SCHEMA
 
 
 def test_a_right_answer_gets_its_points(
@@ -240,6 +240,18 @@ def test_a_resubmission_that_cannot_be_graded_marks_the_old_grade_stale(
     page = (course.folder("feedback", "ana", "ps1") / "numbers.html").read_text()
     assert "Stale grade" in page
     assert not grade()["ana"].fresh
+
+
+def test_a_grade_by_stock_nbgrader_stays_when_a_resubmission_cannot_be_read(
+    course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
+) -> None:
+    hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
+    grade()
+    with sqlite3.connect(course.root / "gradebook.db") as connection:
+        connection.execute("delete from headmaster_result")
+    hand_in("ana", {"numbers.ipynb": b"{"})
+    grade()
+    assert grades(course, "ana")["mean-score"] == (3.0, None, 1)
 
 
 def test_a_good_resubmission_clears_the_stale_mark(
