@@ -696,7 +696,7 @@ mha.witness(
 mha.witness(
     "batches", "C7", MASKED + "[0]", **TWICE, mask=np.array([[[True, True]], [[False, True]]])
 )
-mha.witness("numbers", "C8", CALL + "[0]", **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]})
+mha.witness("numbers", "C8", CALL + "[1]", **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]})
 mha.witness("numbers", "C8", CALL + "[0]", **WHOLE)
 mha.witness(
     "errors",
