@@ -480,6 +480,9 @@ def _(rng):
     yield Example("C4", QKVBM, {**case, "mask": some_mask(rng, 3, 5, 7)})
     yield Example("C4", QKVBM, {**draw(rng, (2, 3)), "mask": some_mask(rng, 3, 5, 7)})
     yield Example("C4", QKVBM, {**draw(rng, (2, 3)), "mask": some_mask(rng, 2, 1, 1, 7)})
+    whole = {k: (v * 2).round().astype(int) for k, v in draw(rng).items()}
+    yield Example("C4", QKVBM, {**whole, "mask": some_mask(rng, 5, 7)})
+    yield Example("C4", QKVBM, {**draw(rng, (3,), dtype=np.float32), "mask": some_mask(rng, 5, 7)})
     hidden = ~some_mask(rng, 1, 7)  # hidden keys whose bias is far above the visible ones
     for lift in (80, 280):
         case = draw(rng)
