@@ -107,8 +107,9 @@ class Course:
 
     def students(self, assignment: str) -> list[str]:
         """Return the students who handed in an assignment."""
-        base = self.folder("submitted", "STUDENT", assignment)
-        place = next((p for p in base.parents if p.name == "STUDENT"), base.parent)
+        anybody = "any student"  # stands for the part of the path that names the student
+        base = self.folder("submitted", anybody, assignment)
+        place = next((p for p in [base, *base.parents] if p.name == anybody), base)
         below = base.relative_to(place)
         folders = place.parent.iterdir() if place.parent.is_dir() else ()
         names = (f.name for f in folders if not f.is_symlink() and (f / below).is_dir())

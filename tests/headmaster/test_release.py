@@ -142,6 +142,19 @@ def test_a_notebook_in_another_language_is_named(course: Course) -> None:
         load_assignment(course, "ps1")
 
 
+@pytest.mark.parametrize("order", ["student_id assignment_id", "assignment_id student_id"])
+def test_students_are_found_in_any_order_of_folders(order: str, folder: Path) -> None:
+    first, second = (f"{{{name}}}" for name in order.split())
+    config = folder / "nbgrader_config.py"
+    structure = f"{{nbgrader_step}}/{first}/{second}"
+    line = f"c.CourseDirectory.directory_structure = {structure!r}\n"
+    config.write_text(config.read_text() + line)
+    course = Course.open(folder)
+    for student in ("ana", "béa", "c.d"):
+        course.folder("submitted", student, "ps1").mkdir(parents=True)
+    assert course.students("ps1") == ["ana", "béa", "c.d"]
+
+
 def test_a_configuration_with_a_mistake_is_named(folder: Path) -> None:
     (folder / "nbgrader_config.py").write_text("c = get_config()\nnonsense")
     with pytest.raises(CourseError, match="NameError"):
