@@ -115,8 +115,9 @@ class Client:
         self._check_disk()
 
     def _check_disk(self) -> None:
-        if disk_bytes(self.scratch, self.limits.disk_bytes) >= self.limits.disk_bytes:
-            self.kill(f"wrote more than {self.limits.disk_bytes >> 20} MB to disk")
+        most, files = self.limits.disk_bytes, self.limits.files
+        if disk_bytes(self.scratch, most, files) >= most:
+            self.kill(f"wrote more than {most >> 20} MB, or {files} files, to disk")
             raise StudentStopped(self.dead)
 
     def kill(self, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -93,22 +94,25 @@ def _pid_of(pidfd: int) -> int | None:
     return pid if pid > 0 else None
 
 
-def disk_bytes(folder: Path, enough: int, most_entries: int = 20_000) -> int:
-    """Return the size of what lies in `folder`, or at least `enough` as soon as it is reached."""
+def disk_bytes(folder: Path, enough: int, most_entries: int) -> int:
+    """Return the size of what lies in `folder`, at least `enough` as soon as that is certain.
+
+    More than `most_entries` files, or folders deeper than a path can be long, count as enough: no
+    honest notebook makes them, and removing them takes as long as making them.
+    """
     total, entries, todo = 0, 0, [folder]
     while todo:
         try:
             with os.scandir(todo.pop()) as found:
                 for entry in found:
                     entries += 1
-                    if entries > most_entries:
-                        return enough
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(Path(entry.path))
                     else:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if total >= enough:
-                        return total
-        except OSError:
-            continue
+                    if total >= enough or entries > most_entries:
+                        return max(total, enough)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return max(total, enough)
     return total

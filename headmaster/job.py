@@ -41,6 +41,7 @@ class Limits:
     open_files: int = 256
     file_bytes: int = 64 * MIB  # size of one file in the scratch folder
     disk_bytes: int = 256 * MIB  # all of the scratch folder
+    files: int = 1_000  # and folders in it
     restarts: int = 12  # replays without a cell that killed S
     total_seconds: float = 600.0  # clock time of the job, replays included; then no more replays
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headmaster import sandbox
+from headmaster import engine, sandbox
 from headmaster.curtain import Curtain, interpreter_paths, readable_paths
 from headmaster.gauge import Gauge, disk_bytes
 from headmaster.job import MIB, Limits
@@ -271,12 +271,25 @@ def test_the_disk_is_measured_up_to_what_matters(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file").write_bytes(b"x" * 100_000)
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert 100_000 <= disk_bytes(tmp_path, 10**9) < 300_000
-    assert disk_bytes(tmp_path, 1000) >= 1000
+    assert 100_000 <= disk_bytes(tmp_path, 10**9, 50) < 300_000
+    assert disk_bytes(tmp_path, 1000, 50) >= 1000
     for i in range(60):
         (tmp_path / f"f{i}").touch()
-    assert disk_bytes(tmp_path, 10**9, most_entries=50) == 10**9
-    assert disk_bytes(tmp_path / "nothing", 10) == 0
+    assert disk_bytes(tmp_path, 10**9, 50) == 10**9
+    assert disk_bytes(tmp_path / "nothing", 10, 50) == 0
+
+
+def test_folders_deeper_than_a_path_are_too_much(tmp_path: Path) -> None:
+    def dig() -> None:
+        os.chdir(tmp_path)
+        for _ in range(60):
+            os.mkdir("d" * 100)
+            os.chdir("d" * 100)
+
+    in_fork(dig)
+    assert disk_bytes(tmp_path, 10**9, 5000) == 10**9
+    engine._remove(str(tmp_path))
+    assert not tmp_path.exists()
 
 
 # ----------------------------------------------------------------------------------- curtain
