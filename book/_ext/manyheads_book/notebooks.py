@@ -59,7 +59,7 @@ def describe(notebook: nbformat.NotebookNode) -> dict:
                 "index": index,
                 "kind": kind,
                 "type": cell.cell_type,
-                "id": grading.get("grade_id") or cell.get("id", ""),
+                "id": grading.get("grade_id", ""),
                 "points": grading.get("points", 0),
                 "source": cell.source,
             }

@@ -12,7 +12,8 @@
   const names = { auto: "as the system", light: "light", dark: "dark" };
   function showColours(mode) {
     root.dataset.colours = mode;
-    root.dataset.theme = mode === "dark" || (mode === "auto" && darkSystem.matches) ? "dark" : "light";
+    root.dataset.theme =
+      mode === "dark" || (mode === "auto" && darkSystem.matches) ? "dark" : "light";
     coloursButton.setAttribute("aria-label", `Colours: ${names[mode]}`);
     coloursButton.title = `Colours: ${names[mode]}`;
   }
@@ -21,7 +22,11 @@
   coloursButton.addEventListener("click", () => {
     const order = ["auto", "light", "dark"];
     const mode = order[(order.indexOf(root.dataset.colours) + 1) % 3];
-    try { localStorage.setItem("book-colours", mode); } catch { /* private windows keep nothing */ }
+    try {
+      localStorage.setItem("book-colours", mode);
+    } catch {
+      /* private windows keep nothing */
+    }
     showColours(mode);
   });
 
@@ -31,34 +36,53 @@
   function openContents(open) {
     root.dataset.contents = open ? "open" : "closed";
     contentsButton.setAttribute("aria-expanded", String(open));
-    if (open) (contents.querySelector("[aria-current], .current > a") || contents.querySelector("a")).focus();
+    if (open)
+      (
+        contents.querySelector("[aria-current], .current > a") || contents.querySelector("a")
+      ).focus();
   }
   contentsButton.addEventListener("click", () => openContents(root.dataset.contents !== "open"));
   document.addEventListener("click", (event) => {
-    if (root.dataset.contents === "open" && !event.target.closest("#contents, #contents-button")) openContents(false);
+    if (root.dataset.contents === "open" && !event.target.closest("#contents, #contents-button"))
+      openContents(false);
     for (const menu of document.querySelectorAll(".page-menu[open]")) {
       if (!menu.contains(event.target)) menu.open = false;
     }
   });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
-    if (root.dataset.contents === "open") { openContents(false); contentsButton.focus(); }
+    if (root.dataset.contents === "open") {
+      openContents(false);
+      contentsButton.focus();
+    }
     const menu = document.querySelector(".page-menu[open]");
-    if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+    if (menu) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
   });
   contents.querySelector(".current:last-of-type > a")?.scrollIntoView({ block: "nearest" });
 
   /* search */
   const dialog = byId("search-dialog");
-  const openSearch = () => { dialog.showModal(); byId("search-field").select(); };
+  const openSearch = () => {
+    dialog.showModal();
+    byId("search-field").select();
+  };
   byId("search-button").addEventListener("click", openSearch);
   document.addEventListener("keydown", (event) => {
-    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.target.closest(".cm-editor")) {
+    if (
+      event.key.toLowerCase() === "k" &&
+      (event.ctrlKey || event.metaKey) &&
+      !event.target.closest(".cm-editor")
+    ) {
       event.preventDefault();
       openSearch();
     }
   });
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
   byId("print-button")?.addEventListener("click", () => {
     for (const details of document.querySelectorAll(".article details")) details.open = true;
     print();
@@ -67,17 +91,24 @@
   /* copying code */
   for (const block of document.querySelectorAll('.article div[class*="highlight-"]')) {
     if (block.closest(".cell_output")) continue;
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy-button", textContent: "Copy" });
+    const button = Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "copy-button",
+      textContent: "Copy",
+    });
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(block.querySelector("pre").textContent.trimEnd());
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      setTimeout(() => {
+        button.textContent = "Copy";
+      }, 1500);
     });
     block.append(button);
   }
 
   /* what scrolls sideways must be reachable by keyboard */
-  const scrollers = ".article pre, .pst-scrollable-table-container, .widget__scroll, .text_html, .live-output, .cell-editor";
+  const scrollers =
+    ".article pre, .pst-scrollable-table-container, .widget__scroll, .text_html, .live-output, .cell-editor";
   function letScroll() {
     for (const element of document.querySelectorAll(scrollers)) {
       if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
@@ -88,11 +119,16 @@
   document.fonts?.ready.then(letScroll);
 
   /* where on the page */
-  const links = new Map([...document.querySelectorAll(".page-toc a[href^='#']")].map((a) => [a.hash.slice(1), a]));
+  const links = new Map(
+    [...document.querySelectorAll(".page-toc a[href^='#']")].map((a) => [a.hash.slice(1), a]),
+  );
   const headings = [...links.keys()].map(byId).filter(Boolean);
   if (headings.length > 1) {
     const mark = () => {
-      const here = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight * 0.3).pop() || headings[0];
+      const here =
+        headings
+          .filter((heading) => heading.getBoundingClientRect().top < innerHeight * 0.3)
+          .pop() || headings[0];
       for (const [id, link] of links) {
         if (id === here.id) link.setAttribute("aria-current", "true");
         else link.removeAttribute("aria-current");

@@ -22,15 +22,20 @@ export function draw(stage, { heads, queries, keys, weights, title }) {
     said.textContent = `${names[chosen]}: “${queries[i]}” gives “${keys[j]}” the weight ${weight(i, j).toFixed(2)}${largest}.`;
   };
   const { frame, cells } = heatTable({
-    caption: `${title ? title + ". " : ""}Queries in rows, keys in columns.`, rows: queries, columns: keys, onEnter: tell,
+    caption: `${title ? title + ". " : ""}Queries in rows, keys in columns.`,
+    rows: queries,
+    columns: keys,
+    onEnter: tell,
   });
   const show = (head) => {
     chosen = head;
-    cells.forEach((row, i) => row.forEach((cell, j) => {
-      const value = weight(i, j);
-      cell.textContent = short(value);
-      shade(cell, value);
-    }));
+    cells.forEach((row, i) =>
+      row.forEach((cell, j) => {
+        const value = weight(i, j);
+        cell.textContent = short(value);
+        shade(cell, value);
+      }),
+    );
   };
   if (names.length > 1) stage.append(choice({ legend: "Head", names, onChange: show }));
   stage.append(frame, said);

@@ -1,6 +1,12 @@
 /* Finds the interactive figures of a page, and of what live cells show, and brings them to life. */
 
-const KNOWN = new Set(["attention-map", "mask-painter", "reshape-stepper", "temperature", "online-softmax"]);
+const KNOWN = new Set([
+  "attention-map",
+  "mask-painter",
+  "reshape-stepper",
+  "temperature",
+  "online-softmax",
+]);
 
 async function enliven(element) {
   const kind = element.dataset.figure;

@@ -13,9 +13,11 @@ export function draw(stage, { tokens, kinds, start }) {
 
   const ruled = (i, j) => {
     if (on.has("global") && (i === 0 || j === 0)) return !on.has("causal") || j <= i;
-    return (!on.has("causal") || j <= i)
-      && (!on.has("window") || Math.abs(i - j) <= reach)
-      && (!on.has("blocks") || Math.floor(i / block) === Math.floor(j / block));
+    return (
+      (!on.has("causal") || j <= i) &&
+      (!on.has("window") || Math.abs(i - j) <= reach) &&
+      (!on.has("blocks") || Math.floor(i / block) === Math.floor(j / block))
+    );
   };
   const allowed = (i, j) => byHand.get(`${i},${j}`) ?? ruled(i, j);
 
@@ -26,8 +28,14 @@ export function draw(stage, { tokens, kinds, start }) {
   };
   const { frame, cells } = heatTable({
     caption: "Queries in rows, keys in columns. Click, or press Space, to allow or hide a pair.",
-    rows: tokens, columns: tokens, onEnter: tell,
-    onPress: (i, j) => { byHand.set(`${i},${j}`, !allowed(i, j)); show(); tell(i, j); },
+    rows: tokens,
+    columns: tokens,
+    onEnter: tell,
+    onPress: (i, j) => {
+      byHand.set(`${i},${j}`, !allowed(i, j));
+      show();
+      tell(i, j);
+    },
   });
 
   function show() {
@@ -45,7 +53,9 @@ export function draw(stage, { tokens, kinds, start }) {
       total += seen;
       blind += seen === 0;
     });
-    const empty = blind ? ` ${blind} ${blind === 1 ? "query sees" : "queries see"} nothing: its weights and its output are 0.` : "";
+    const empty = blind
+      ? ` ${blind} ${blind === 1 ? "query sees" : "queries see"} nothing: its weights and its output are 0.`
+      : "";
     count.textContent = `${total} of ${n * n} pairs allowed, ${Math.round((100 * total) / (n * n))} %.${empty}`;
     for (const [kind, control] of sliders) control.hidden = !on.has(kind);
   }
@@ -54,7 +64,8 @@ export function draw(stage, { tokens, kinds, start }) {
   for (const kind of kinds) {
     const box = make("input", { type: "checkbox", checked: on.has(kind) });
     box.addEventListener("change", () => {
-      if (box.checked) on.add(kind); else on.delete(kind);
+      if (box.checked) on.add(kind);
+      else on.delete(kind);
       byHand.clear();
       show();
     });
@@ -67,8 +78,32 @@ export function draw(stage, { tokens, kinds, start }) {
     sliders.set(kind, control);
     update();
   };
-  addSlider("window", { label: "Reach", min: 0, max: n - 1, step: 1, value: reach, say: (v) => `${v} to each side`, onInput: (v) => { reach = v; byHand.clear(); show(); } });
-  addSlider("blocks", { label: "Block", min: 1, max: n, step: 1, value: block, say: (v) => `${v} tokens`, onInput: (v) => { block = v; byHand.clear(); show(); } });
+  addSlider("window", {
+    label: "Reach",
+    min: 0,
+    max: n - 1,
+    step: 1,
+    value: reach,
+    say: (v) => `${v} to each side`,
+    onInput: (v) => {
+      reach = v;
+      byHand.clear();
+      show();
+    },
+  });
+  addSlider("blocks", {
+    label: "Block",
+    min: 1,
+    max: n,
+    step: 1,
+    value: block,
+    say: (v) => `${v} tokens`,
+    onInput: (v) => {
+      block = v;
+      byHand.clear();
+      show();
+    },
+  });
   stage.append(rules, ...sliders.values(), frame, count, said);
   show();
 }

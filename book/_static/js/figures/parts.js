@@ -30,16 +30,37 @@ export const short = (weight) => (weight < 0.005 ? "0" : weight.toFixed(2).repla
 
 /* A table with one cell in the tab order at a time. onEnter(i, j) tells where the reader is. */
 export function heatTable({ caption, rows, columns, onEnter, onPress }) {
-  const head = make("tr", {}, make("td"), ...columns.map((name) => make("th", { scope: "col" }, make("span", {}, name))));
-  const cells = rows.map((_, i) => columns.map((__, j) => {
-    const cell = make("td", { className: "heat__cell", tabIndex: i || j ? -1 : 0 });
-    cell.addEventListener("focus", () => onEnter?.(i, j));
-    cell.addEventListener("pointerenter", () => onEnter?.(i, j));
-    if (onPress) cell.addEventListener("click", () => { move(i, j); onPress(i, j); });
-    return cell;
-  }));
-  const body = make("tbody", {}, ...rows.map((name, i) => make("tr", {}, make("th", { scope: "row" }, name), ...cells[i])));
-  const table = make("table", { className: onPress ? "heat heat--paint" : "heat", role: "grid" }, make("caption", {}, caption), make("thead", {}, head), body);
+  const head = make(
+    "tr",
+    {},
+    make("td"),
+    ...columns.map((name) => make("th", { scope: "col" }, make("span", {}, name))),
+  );
+  const cells = rows.map((_, i) =>
+    columns.map((__, j) => {
+      const cell = make("td", { className: "heat__cell", tabIndex: i || j ? -1 : 0 });
+      cell.addEventListener("focus", () => onEnter?.(i, j));
+      cell.addEventListener("pointerenter", () => onEnter?.(i, j));
+      if (onPress)
+        cell.addEventListener("click", () => {
+          move(i, j);
+          onPress(i, j);
+        });
+      return cell;
+    }),
+  );
+  const body = make(
+    "tbody",
+    {},
+    ...rows.map((name, i) => make("tr", {}, make("th", { scope: "row" }, name), ...cells[i])),
+  );
+  const table = make(
+    "table",
+    { className: onPress ? "heat heat--paint" : "heat", role: "grid" },
+    make("caption", {}, caption),
+    make("thead", {}, head),
+    body,
+  );
   let at = [0, 0];
   function move(i, j) {
     if (!cells[i]?.[j]) return;
@@ -49,10 +70,22 @@ export function heatTable({ caption, rows, columns, onEnter, onPress }) {
     cells[i][j].focus({ preventScroll: false });
   }
   table.addEventListener("keydown", (event) => {
-    const steps = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -at[1]], End: [0, columns.length - 1 - at[1]] };
+    const steps = {
+      ArrowRight: [0, 1],
+      ArrowLeft: [0, -1],
+      ArrowDown: [1, 0],
+      ArrowUp: [-1, 0],
+      Home: [0, -at[1]],
+      End: [0, columns.length - 1 - at[1]],
+    };
     const step = steps[event.key];
-    if (step) { event.preventDefault(); move(at[0] + step[0], at[1] + step[1]); }
-    else if (onPress && (event.key === " " || event.key === "Enter")) { event.preventDefault(); onPress(...at); }
+    if (step) {
+      event.preventDefault();
+      move(at[0] + step[0], at[1] + step[1]);
+    } else if (onPress && (event.key === " " || event.key === "Enter")) {
+      event.preventDefault();
+      onPress(...at);
+    }
   });
   const frame = make("div", { className: "widget__scroll" }, table);
   return { frame, table, cells };
@@ -63,7 +96,12 @@ export function choice({ legend, names, chosen = 0, onChange }) {
   const group = freshName("choice");
   const field = make("fieldset", { className: "widget__choice" }, make("legend", {}, legend));
   names.forEach((name, i) => {
-    const input = make("input", { type: "radio", name: group, value: String(i), checked: i === chosen });
+    const input = make("input", {
+      type: "radio",
+      name: group,
+      value: String(i),
+      checked: i === chosen,
+    });
     input.addEventListener("change", () => onChange(i));
     field.append(make("label", {}, input, make("span", {}, name)));
   });
@@ -81,7 +119,13 @@ export function slider({ label, min, max, step, value, say, onInput }) {
     onInput(Number(input.value));
   };
   input.addEventListener("input", update);
-  const frame = make("div", { className: "widget__slider" }, make("label", { htmlFor: id }, label), input, told);
+  const frame = make(
+    "div",
+    { className: "widget__slider" },
+    make("label", { htmlFor: id }, label),
+    input,
+    told,
+  );
   return { frame, input, update };
 }
 

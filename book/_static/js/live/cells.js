@@ -15,14 +15,14 @@ let python = null;
 let ran = new Map(); // cell index → the source that Python has seen
 const cells = [];
 
-/* The page's cells: fetched once, at the first click. */
-export async function pageFacts() {
-  const inPage = document.getElementById("book-facts"); // an exercise has them in its page
-  facts ??= inPage ? JSON.parse(inPage.textContent) : await (await fetch(META.content)).json();
+/* An exercise has the facts in its page; a chapter's are fetched once, at the first click. */
+const inPage = document.getElementById("book-facts");
+if (inPage) facts = JSON.parse(inPage.textContent);
+
+async function pageFacts() {
+  facts ??= await (await fetch(META.content)).json();
   return facts;
 }
-
-export const allCells = () => cells;
 
 class Cell {
   constructor(element, number) {
@@ -37,9 +37,16 @@ class Cell {
     this.#restore();
   }
 
-  get name() { return this.kind === "check" ? `check ${this.number}` : `cell ${this.number}`; }
-  get storeName() { return String(this.index); }
-  get source() { return this.changed ?? this.original; }
+  get name() {
+    return this.kind === "check" ? `check ${this.number}` : `cell ${this.number}`;
+  }
+  /* An exercise's cells keep their names when the course moves them; a chapter's have none. */
+  get storeName() {
+    return facts?.cells.find((entry) => entry.index === this.index)?.id || String(this.index);
+  }
+  get source() {
+    return this.changed ?? this.original;
+  }
 
   #build() {
     const bar = document.createElement("div");
@@ -87,7 +94,10 @@ class Cell {
   #restore() {
     const found = this.kind === "check" ? null : kept(this.storeName);
     if (!found) return;
-    if (found.original !== this.original && this.kind !== "solution") { forget(this.storeName); return; }
+    if (found.original !== this.original && this.kind !== "solution") {
+      forget(this.storeName);
+      return;
+    }
     this.change(found.text);
     this.#showPlain();
   }
@@ -119,7 +129,10 @@ class Cell {
   async edit() {
     const fold = this.element.querySelector("details.hide");
     if (fold) fold.open = true;
-    if (this.editor) { this.editor.focus(); return; }
+    if (this.editor) {
+      this.editor.focus();
+      return;
+    }
     if (this.opening) return;
     this.opening = true;
     const { openEditor } = await import("./editing.js");
@@ -156,13 +169,19 @@ class Cell {
       const undo = document.createElement("button");
       undo.type = "button";
       undo.textContent = "Undo";
-      undo.addEventListener("click", () => { this.replace(before); this.say("Your version is back."); this.editButton.focus(); });
+      undo.addEventListener("click", () => {
+        this.replace(before);
+        this.say("Your version is back.");
+        this.editButton.focus();
+      });
       this.status.append(" ", undo);
       undo.focus();
     } else this.editButton.focus();
   }
 
-  say(text) { this.status.textContent = text; }
+  say(text) {
+    this.status.textContent = text;
+  }
 
   busy(on) {
     this.isBusy = on;
@@ -172,8 +191,14 @@ class Cell {
 
   /* Run this cell after those above that Python has not seen as they are now. */
   async run(options = {}) {
-    if (this.isBusy) { python?.stop(); return false; }
-    if (cells.some((cell) => cell.isBusy)) { this.say("Another cell is running; stop it first."); return false; }
+    if (this.isBusy) {
+      python?.stop();
+      return false;
+    }
+    if (cells.some((cell) => cell.isBusy)) {
+      this.say("Another cell is running; stop it first.");
+      return false;
+    }
     this.busy(true);
     const start = performance.now();
     try {
@@ -183,7 +208,9 @@ class Cell {
       const result = await this.execute(options);
       if (result.asks || result.stopped) return false;
       const seconds = (performance.now() - start) / 1000;
-      this.say(result.error ? "" : `Done in ${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s.`);
+      this.say(
+        result.error ? "" : `Done in ${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s.`,
+      );
       return !result.error;
     } catch (error) {
       this.say("");
@@ -205,7 +232,11 @@ class Cell {
       if (result.stopped) return false;
       if (result.asks || result.error) {
         if (cell) {
-          this.say(result.asks ? `First, ${cell.name} above asks for something.` : `Stopped: ${cell.name} above has an error.`);
+          this.say(
+            result.asks
+              ? `First, ${cell.name} above asks for something.`
+              : `Stopped: ${cell.name} above has an error.`,
+          );
           cell.element.scrollIntoView({ block: "center" });
         } else this.outputs.error(result.error);
         return false;
@@ -215,7 +246,13 @@ class Cell {
   }
 
   async #executeHidden(entry) {
-    const result = await execute(entry.source, entry.index, this, () => {}, () => {});
+    const result = await execute(
+      entry.source,
+      entry.index,
+      this,
+      () => {},
+      () => {},
+    );
     if (!result.error && !result.stopped) ran.set(entry.index, entry.source);
     return result;
   }
@@ -226,9 +263,17 @@ class Cell {
     this.outputs.begin();
     const show = (output) => {
       this.outputs.add(output, this.name);
-      if (output.report) document.dispatchEvent(new CustomEvent("book:report", { detail: output.report }));
+      if (output.report)
+        document.dispatchEvent(new CustomEvent("book:report", { detail: output.report }));
     };
-    const result = await execute(source, this.number, status, show, () => this.outputs.clear(), allowed);
+    const result = await execute(
+      source,
+      this.number,
+      status,
+      show,
+      () => this.outputs.clear(),
+      allowed,
+    );
     if (result.stopped) {
       this.outputs.note("Stopped. Python starts afresh with the next run.");
       status.say("");
@@ -249,7 +294,10 @@ class Cell {
     button.textContent = `Load the model (${(size / 1e6).toFixed(1)} MB) and run`;
     button.addEventListener("click", () => this.run({ allowed: true }));
     this.outputs.clear();
-    this.outputs.note("This cell uses the real model, which comes once and is then kept by your browser. ", button);
+    this.outputs.note(
+      "This cell uses the real model, which comes once and is then kept by your browser. ",
+      button,
+    );
     this.say("");
     button.focus();
   }
@@ -261,11 +309,19 @@ async function execute(source, number, status, onOutput, onAgain, allowed) {
     python = new Python(await pageFacts());
     python.addEventListener("ended", () => ran.clear());
   }
-  return python.run({ source, number, allowed, onOutput, onAgain, onProgress: (text) => status.say(text) });
+  return python.run({
+    source,
+    number,
+    allowed,
+    onOutput,
+    onAgain,
+    onProgress: (text) => status.say(text),
+  });
 }
 
 for (const element of document.querySelectorAll(".cell[class*='cell-kind-']")) {
-  if (element.querySelector(".cell_input .highlight")) cells.push(new Cell(element, cells.length + 1));
+  if (element.querySelector(".cell_input .highlight"))
+    cells.push(new Cell(element, cells.length + 1));
 }
 if (document.body.classList.contains("page-exercise")) {
   import("./exercise.js").then(({ enhance }) => enhance({ cells, pageFacts }));

@@ -23,15 +23,24 @@ class Answer {
     this.entry = entry;
     this.original = entry.source;
     const label = element("label", { textContent: "Your answer" });
-    this.field = element("textarea", { rows: 5, value: kept(this.storeName)?.text ?? this.original });
+    this.field = element("textarea", {
+      rows: 5,
+      value: kept(this.storeName)?.text ?? this.original,
+    });
     label.append(this.field);
     this.field.addEventListener("input", () => this.remember());
-    this.field.addEventListener("focus", () => { if (this.field.value === this.original) this.field.select(); });
+    this.field.addEventListener("focus", () => {
+      if (this.field.value === this.original) this.field.select();
+    });
     box.replaceChildren(label);
   }
 
-  get storeName() { return `answer:${this.entry.id}`; }
-  get source() { return this.field.value; }
+  get storeName() {
+    return `answer:${this.entry.id}`;
+  }
+  get source() {
+    return this.field.value;
+  }
 
   remember() {
     if (this.source === this.original) forget(this.storeName);
@@ -39,7 +48,10 @@ class Answer {
     document.dispatchEvent(new CustomEvent("book:cell-changed", { detail: this }));
   }
 
-  replace(text) { this.field.value = text; this.remember(); }
+  replace(text) {
+    this.field.value = text;
+    this.remember();
+  }
 }
 
 /* ------------------------------------------------------------------------- progress */
@@ -50,7 +62,10 @@ class Progress {
 
   constructor(contract) {
     this.#contract = contract;
-    this.total = Object.values(contract).reduce((sum, sentences) => sum + Object.keys(sentences).length, 0);
+    this.total = Object.values(contract).reduce(
+      (sum, sentences) => sum + Object.keys(sentences).length,
+      0,
+    );
     this.meter = element("progress", { max: this.total, value: 0 });
     this.meter.setAttribute("aria-label", "Sentences of the contract that hold");
     this.told = element("p", { className: "exercise__count" });
@@ -88,11 +103,21 @@ class Progress {
       const states = Object.entries(sentences).map(([key, text]) => {
         const state = this.#state(name, key);
         holding += state === "holds";
-        const mark = element("span", { className: `sentence sentence--${state}`, title: `${key}: ${text}` }, `${key} ${marks[state]}`);
+        const mark = element(
+          "span",
+          { className: `sentence sentence--${state}`, title: `${key}: ${text}` },
+          `${key} ${marks[state]}`,
+        );
         mark.append(element("span", { className: "visually-hidden" }, ` ${words[state]}`));
         return mark;
       });
-      return element("li", {}, element("code", {}, name), " ", ...states.flatMap((mark) => [mark, " "]));
+      return element(
+        "li",
+        {},
+        element("code", {}, name),
+        " ",
+        ...states.flatMap((mark) => [mark, " "]),
+      );
     });
     this.list.replaceChildren(...rows);
     this.meter.value = holding;
@@ -141,7 +166,12 @@ function takeOver(notebook, parts) {
   const missing = parts.filter((part) => !found.has(part.id)).map((part) => part.id);
   if (missing.length === parts.length) throw new Error("this is the notebook of another exercise");
   for (const part of parts) if (found.has(part.id)) part.replace(sourceText(found.get(part.id)));
-  const slim = { ...notebook, cells: notebook.cells.map((cell) => (cell.cell_type === "code" ? { ...cell, outputs: [], execution_count: null } : cell)) };
+  const slim = {
+    ...notebook,
+    cells: notebook.cells.map((cell) =>
+      cell.cell_type === "code" ? { ...cell, outputs: [], execution_count: null } : cell,
+    ),
+  };
   return { slim, count: parts.length - missing.length, missing };
 }
 
@@ -154,40 +184,70 @@ export async function enhance({ cells, pageFacts }) {
   for (const cell of cells) {
     const entry = entries.get(cell.index);
     if (cell.kind === "check" && entry.points) {
-      cell.element.querySelector(".cell-bar").append(element("span", { className: "cell-bar__points" }, `${entry.points} ${entry.points === 1 ? "point" : "points"}`));
+      cell.element
+        .querySelector(".cell-bar")
+        .append(
+          element(
+            "span",
+            { className: "cell-bar__points" },
+            `${entry.points} ${entry.points === 1 ? "point" : "points"}`,
+          ),
+        );
     }
     if (cell.kind === "solution") {
-      parts.push({ id: entry.id, source: () => cell.source, replace: (text) => cell.replace(text) });
-      cell.code.addEventListener("click", () => { if (!getSelection().toString()) cell.edit(); });
+      parts.push({
+        id: entry.id,
+        source: () => cell.source,
+        replace: (text) => cell.replace(text),
+      });
+      cell.code.addEventListener("click", () => {
+        if (!getSelection().toString()) cell.edit();
+      });
     }
   }
   for (const box of document.querySelectorAll(".cell-kind-answer")) {
     const entry = entries.get(Number(box.className.match(/\bcell-(\d+)\b/)[1]));
     const answer = new Answer(box, entry);
-    parts.push({ id: entry.id, source: () => answer.source, replace: (text) => answer.replace(text) });
+    parts.push({
+      id: entry.id,
+      source: () => answer.source,
+      replace: (text) => answer.replace(text),
+    });
   }
 
   const progress = new Progress(facts.contract ?? {});
   const said = element("p", { className: "exercise__say" });
   said.setAttribute("role", "status");
-  const say = (text) => { said.textContent = text; };
+  const say = (text) => {
+    said.textContent = text;
+  };
   const button = (text, act, main) => {
-    const made = element("button", { type: "button", className: main ? "button button--main" : "button", textContent: text });
-    made.addEventListener("click", () => Promise.resolve(act(made)).catch((error) => say(`That did not work: ${error.message}.`)));
+    const made = element("button", {
+      type: "button",
+      className: main ? "button button--main" : "button",
+      textContent: text,
+    });
+    made.addEventListener("click", () =>
+      Promise.resolve(act(made)).catch((error) => say(`That did not work: ${error.message}.`)),
+    );
     return made;
   };
 
-  const checkAll = button("Check everything", async (made) => {
-    made.disabled = true;
-    let held = 0;
-    const checks = cells.filter((cell) => cell.kind === "check");
-    for (const [done, cell] of checks.entries()) {
-      say(`Checking ${done + 1} of ${checks.length} …`);
-      held += await cell.run();
-    }
-    say(`${held} of ${checks.length} checks pass.`);
-    made.disabled = false;
-  }, true);
+  const checkAll = button(
+    "Check everything",
+    async (made) => {
+      made.disabled = true;
+      let held = 0;
+      const checks = cells.filter((cell) => cell.kind === "check");
+      for (const [done, cell] of checks.entries()) {
+        say(`Checking ${done + 1} of ${checks.length} …`);
+        held += await cell.run();
+      }
+      say(`${held} of ${checks.length} checks pass.`);
+      made.disabled = false;
+    },
+    true,
+  );
   const download = button("Download my notebook", async () => {
     const base = kept(UPLOADED) ?? (await releasedNotebook());
     offerFile(JSON.stringify(filled(base, parts), null, 1) + "\n", notebookName());
@@ -206,39 +266,75 @@ export async function enhance({ cells, pageFacts }) {
       const lacks = missing.length ? ` It lacks: ${missing.join(", ")}.` : "";
       say(`${chosen.name}: ${count} of ${parts.length} answers are in the page now.${lacks}`);
     } catch (error) {
-      say(`${chosen.name} could not be used: ${error instanceof SyntaxError ? "it is no Jupyter notebook" : error.message}.`);
+      say(
+        `${chosen.name} could not be used: ${error instanceof SyntaxError ? "it is no Jupyter notebook" : error.message}.`,
+      );
     }
   });
   const startOver = button("Start over", () => {
-    for (const part of parts) part.replace(facts.cells.find((entry) => entry.id === part.id).source);
+    for (const part of parts)
+      part.replace(facts.cells.find((entry) => entry.id === part.id).source);
     forget(UPLOADED);
     for (const name of Object.keys(facts.contract ?? {})) progress.changed(name);
     say("Every cell is as it was released.");
   });
-  const sure = button("Start over", () => { sure.replaceWith(confirmRow); startOverNow.focus(); });
-  const startOverNow = button("Yes, throw my work away", () => { startOver.click(); confirmRow.replaceWith(sure); sure.focus(); });
-  const confirmRow = element("span", { className: "exercise__sure" }, startOverNow, button("No", () => { confirmRow.replaceWith(sure); sure.focus(); }));
+  const sure = button("Start over", () => {
+    sure.replaceWith(confirmRow);
+    startOverNow.focus();
+  });
+  const startOverNow = button("Yes, throw my work away", () => {
+    startOver.click();
+    confirmRow.replaceWith(sure);
+    sure.focus();
+  });
+  const confirmRow = element(
+    "span",
+    { className: "exercise__sure" },
+    startOverNow,
+    button("No", () => {
+      confirmRow.replaceWith(sure);
+      sure.focus();
+    }),
+  );
 
   const links = element("p", { className: "exercise__elsewhere" }, "Elsewhere: ");
   for (const link of document.querySelectorAll(".page-menu a")) {
-    if (!/colab|binder|\.ipynb$/i.test(link.href) || /github\.com\/.*\/blob/.test(link.href)) continue;
+    if (!/colab|binder|\.ipynb$/i.test(link.href) || /github\.com\/.*\/blob/.test(link.href))
+      continue;
     const copy = link.cloneNode(true);
     links.append(links.childElementCount ? " · " : "", copy);
   }
   if (facts.repository) {
-    links.append(". In Colab, first run ", element("code", {}, `%pip install git+${facts.repository}`), ".");
+    links.append(
+      ". In Colab, first run ",
+      element("code", {}, `%pip install git+${facts.repository}`),
+      ".",
+    );
   }
 
-  const panel = element("section", { className: "exercise" },
+  const panel = element(
+    "section",
+    { className: "exercise" },
     element("h2", { className: "exercise__title", textContent: "Your work" }),
-    progress.meter, progress.told, progress.list,
-    element("div", { className: "exercise__actions" }, checkAll, download, upload, sure, file), said,
-    element("p", { className: "exercise__note", textContent: "Write in the cells marked violet; Python starts at your first click and runs in this page. Your work is kept in this browser until you download it." }), links);
+    progress.meter,
+    progress.told,
+    progress.list,
+    element("div", { className: "exercise__actions" }, checkAll, download, upload, sure, file),
+    said,
+    element("p", {
+      className: "exercise__note",
+      textContent:
+        "Write in the cells marked violet; Python starts at your first click and runs in this page. Your work is kept in this browser until you download it.",
+    }),
+    links,
+  );
   panel.setAttribute("aria-label", "Your work");
   document.querySelector(".article h1").after(panel);
 
   let checking = null;
-  document.addEventListener("book:running", ({ detail }) => { checking = entries.get(detail.index)?.id ?? null; });
+  document.addEventListener("book:running", ({ detail }) => {
+    checking = entries.get(detail.index)?.id ?? null;
+  });
   document.addEventListener("book:report", ({ detail }) => progress.report(detail, checking));
   document.addEventListener("book:cell-changed", ({ detail }) => {
     if (detail.kind === "solution") progress.changed(entries.get(detail.index).id);

@@ -30,7 +30,10 @@ export class Outputs {
   }
 
   #text(text, kind) {
-    if (this.#last?.dataset.kind === kind) { this.#last.append(text); return; }
+    if (this.#last?.dataset.kind === kind) {
+      this.#last.append(text);
+      return;
+    }
     const block = element("pre", { className: `live-${kind}` });
     block.dataset.kind = kind;
     block.append(text);
@@ -46,7 +49,12 @@ export class Outputs {
 
   add(output, name) {
     if (output.kind === "png") {
-      this.#add(element("img", { src: `data:image/png;base64,${output.data}`, alt: `Figure drawn by ${name}` }));
+      this.#add(
+        element("img", {
+          src: `data:image/png;base64,${output.data}`,
+          alt: `Figure drawn by ${name}`,
+        }),
+      );
     } else if (output.kind === "html") {
       const box = element("div", { className: "text_html", innerHTML: output.html });
       this.#add(box);

@@ -2,7 +2,8 @@
 
 const here = new URL(import.meta.url);
 const SITE = new URL("../../", here).href;
-const VERSION = here.searchParams.get("v") || document.querySelector("script[data-version]").dataset.version;
+const VERSION =
+  here.searchParams.get("v") || document.querySelector("script[data-version]").dataset.version;
 
 export class Python extends EventTarget {
   #worker = null;
@@ -16,7 +17,9 @@ export class Python extends EventTarget {
     this.#facts = facts;
   }
 
-  get isRunning() { return this.#worker !== null; }
+  get isRunning() {
+    return this.#worker !== null;
+  }
 
   #start() {
     const worker = new Worker(new URL(`worker.js?v=${VERSION}`, import.meta.url));
@@ -28,7 +31,10 @@ export class Python extends EventTarget {
   }
 
   #receive(message) {
-    if (message.type === "failed") { this.#give_up(message.error); return; }
+    if (message.type === "failed") {
+      this.#give_up(message.error);
+      return;
+    }
     if (message.type === "progress") {
       for (const { onProgress } of this.#waiting.values()) onProgress(message.text);
       return;
@@ -61,7 +67,14 @@ export class Python extends EventTarget {
     const id = ++this.#number;
     return new Promise((resolve) => {
       this.#waiting.set(id, { resolve, onOutput, onAgain, onProgress });
-      this.#worker.postMessage({ type: "run", id, source, number, allowed, assets: this.#facts.assets });
+      this.#worker.postMessage({
+        type: "run",
+        id,
+        source,
+        number,
+        allowed,
+        assets: this.#facts.assets,
+      });
     });
   }
 

@@ -53,7 +53,8 @@ async function boot(message) {
 }
 
 /* Matplotlib is 10 MB: it comes with the first cell that draws, not with Python. */
-const DRAWS = /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*\w|from\s+manyheads\.show\s+import/m;
+const DRAWS =
+  /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*\w|from\s+manyheads\.show\s+import/m;
 
 async function needMatplotlib() {
   say("Loading Matplotlib (10 MB, once) …");
@@ -62,7 +63,8 @@ async function needMatplotlib() {
 
 async function needAsset(path, size) {
   const name = path.slice(LIBRARY_FOLDER.length + 1);
-  const told = (bytes) => say(`Loading: ${(bytes / 1e6).toFixed(1)} of ${(size / 1e6).toFixed(1)} MB …`);
+  const told = (bytes) =>
+    say(`Loading: ${(bytes / 1e6).toFixed(1)} of ${(size / 1e6).toFixed(1)} MB …`);
   writeFile(path, await fetchBytes(site + "live/" + name, told));
 }
 
@@ -100,13 +102,24 @@ async function run(message) {
     postMessage({ type: "again", id: message.id });
     error = runOnce(message);
   }
-  postMessage({ type: "done", id: message.id, error: error?.text ?? null, errorName: error?.name ?? null });
+  postMessage({
+    type: "done",
+    id: message.id,
+    error: error?.text ?? null,
+    errorName: error?.name ?? null,
+  });
 }
 
 let queue = Promise.resolve();
 onmessage = ({ data }) => {
   const work = data.type === "boot" ? boot : run;
-  queue = queue.then(() => work(data)).catch((error) => {
-    postMessage({ type: data.type === "boot" ? "failed" : "done", id: data.id, error: String(error?.message || error) });
-  });
+  queue = queue
+    .then(() => work(data))
+    .catch((error) => {
+      postMessage({
+        type: data.type === "boot" ? "failed" : "done",
+        id: data.id,
+        error: String(error?.message || error),
+      });
+    });
 };
