@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -146,6 +147,11 @@ class Engine:
                 server.close()
             self._base = self._student_base = None
 
+    def warm(self) -> None:
+        """Start the fork server, so that the first job need not wait for it."""
+        with self._lock:
+            self._boot()
+
     def run(self, job: Job) -> Outcome:
         """Run a job. The machine's own faults are in the outcome's `trouble`, never raised."""
         ids = [cell.id for cell in job.cells]
@@ -234,14 +240,17 @@ class Engine:
         }
         for_trusted = {"role": "trusted", "course": course, "cells": released}
         with self._lock:
-            if self._base is None:
-                self._base = Server.boot()
-                wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
-                self._student_base = Server.boot(wrapper) if wrapper else self._base
+            self._boot()
             return (
                 self._shelf(self._student_base, for_student),
                 self._shelf(self._base, for_trusted),
             )
+
+    def _boot(self) -> None:
+        if self._base is None:
+            self._base = Server.boot()
+            wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
+            self._student_base = Server.boot(wrapper) if wrapper else self._base
 
     def _shelf(self, base: Server, request: dict[str, Any]) -> Server:
         """Return the shelf that a request describes; the one not used for longest makes room."""
@@ -354,7 +363,7 @@ def _derived(seed: int, role: str) -> int:
 
 
 def _trusted_request(
-    job: Job, cells: list[Any], scratch: str, folder: str | None, pid: int
+    job: Job, cells: list[Any], scratch: str, folder: str, pid: int
 ) -> dict[str, Any]:
     return {
         "scratch": scratch,
@@ -368,22 +377,26 @@ def _trusted_request(
 
 
 @contextlib.contextmanager
-def _folders(job: Job) -> Iterator[tuple[str, str | None]]:
-    """Make S's scratch folder, and one of T's own if the job has files; remove them at the end."""
-    made = [tempfile.mkdtemp(prefix="headmaster-")]
+def _folders(job: Job) -> Iterator[tuple[str, str]]:
+    """Make the scratch folder of S and T's own, with copies of the job's files; remove them."""
+    made = [tempfile.mkdtemp(prefix="headmaster-") for _ in range(2)]
     try:
         if job.files is not None:
-            made.append(tempfile.mkdtemp(prefix="headmaster-"))
             for folder in made:
-                shutil.copytree(job.files, folder, dirs_exist_ok=True, ignore=_links)
-        yield made[0], made[1] if len(made) > 1 else None
+                shutil.copytree(job.files, folder, dirs_exist_ok=True, ignore=_not_plain)
+        yield made[0], made[1]
     finally:
         for folder in made:
             _remove(folder)
 
 
-def _links(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if os.path.islink(os.path.join(folder, name))]
+def _not_plain(folder: str, names: list[str]) -> list[str]:
+    """Return the names that are neither a file nor a folder: links, pipes, devices."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    plain = (stat.S_IFREG, stat.S_IFDIR)
+    return [
+        name for name, path in paths.items() if stat.S_IFMT(os.lstat(path).st_mode) not in plain
+    ]
 
 
 def _remove(folder: str) -> None:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def pool(jobs: int | None = None, scheduler: str | None = None) -> Iterator[Exec
         with _dask(scheduler) as executor:
             yield executor
         return
+    threading.Thread(target=_warm, daemon=True).start()
     executor = ThreadPoolExecutor(jobs or os.cpu_count() or 1, thread_name_prefix="headmaster")
     try:
         yield executor
@@ -93,6 +94,12 @@ def _engine() -> Any:
             _state[os.getpid()] = engine
             atexit.register(engine.__exit__, None, None, None)
         return _state[os.getpid()]
+
+
+def _warm() -> None:
+    """Start the engine while the class list is read; what fails here fails again with a job."""
+    with suppress(Exception):
+        _engine().warm()
 
 
 @contextmanager
