@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from headmaster import wire
-from headmaster.gauge import Gauge, disk_bytes
+from headmaster.gauge import Gauge, Measurement, disk_bytes
 from headmaster.job import Limits
 from headmaster.proxies import (
     RemoteType,
@@ -43,10 +43,7 @@ POLL = 0.2  # seconds between looks at S's processor time and disk
 MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
 MAX_LINES = 20  # of the student's own in a traceback
 MAX_SAID = 1_000  # pieces of printed text and warnings of one call
-MEASURE_SLACK = 16 << 20  # bytes by which S's own figure may differ from what T sees
-TOUCH_SLACK = (
-    48 << 20
-)  # the same for pages used: the interpreter's and the libraries' own are among them
+MAX_SOURCE = 200_000  # characters of a student's cell that T looks into for its definitions
 
 
 def _exceptions() -> dict[str, type[Exception]]:
@@ -163,6 +160,7 @@ class Client:
     def send(self, head: wire.Head, buffers: list[bytes]) -> None:
         """Send S a message; raises StudentStopped if S is gone or does not read."""
         self.requests += 1
+        self.stopped = self.stopped or self.dead
         if self.stopped:
             raise StudentStopped(self.stopped)
         if time.monotonic() > self._deadline:
@@ -221,6 +219,8 @@ class Client:
         """Call a function; returns its result and the most memory that the call held, in bytes."""
         measurement = Measurement(self.gauge)
         value = self._ask(["measure", number], [list(args), kwargs], measurement)
+        if not measurement.complete:
+            self.broken("a result that was not measured")
         return value, measurement.result()
 
     def _ask(
@@ -233,6 +233,8 @@ class Client:
         nodes.append(encoder.encode(self._settings()))
         self._depth += 1
         try:
+            if measurement:
+                measurement.begin(sum(map(len, encoder.buffers)))
             self.send([*head, *nodes], encoder.buffers)
             while True:
                 answer, buffers = self._receive()
@@ -245,7 +247,7 @@ class Client:
         finally:
             self._depth -= 1
         if measurement:
-            measurement.fetched(self.channel.received, sum(map(len, encoder.buffers)))
+            measurement.fetched(self.channel.received)
         return self._understand(answer, buffers, encoder.seen, None)
 
     def _settings(self) -> dict[str, Any]:
@@ -257,11 +259,12 @@ class Client:
         }
 
     def _measure(self, measurement: Measurement, answer: wire.Head) -> None:
-        if answer[0] == "ready" and measurement.before is None:
-            measurement.begin()
+        """Take the next step of a measurement, in the order in which an honest S takes them."""
+        if answer[0] == "ready" and measurement.step == "begun":
+            measurement.ready()
             self.send(["go"], [])
-        elif answer[0] == "done" and len(answer) == 2 and type(answer[1]) is int:
-            measurement.end(answer[1])
+        elif answer[0] == "done" and measurement.step == "ready" and type(answer[-1]) is int:
+            measurement.done(answer[-1])
             self.send(["fetch"], [])
         else:
             self.broken("a wrong measurement")
@@ -439,7 +442,8 @@ class Client:
         if self._places is None:
             self._places = {}
             for cell, source in self.sources.values():
-                self._places.update(_definitions(f"<student's cell {cell}>", source))
+                if len(source) <= MAX_SOURCE:
+                    self._places.update(_definitions(f"<student's cell {cell}>", source))
         return self._places.get(name)
 
 
@@ -525,49 +529,6 @@ class Baseline:
             yield
         finally:
             warnings._showwarnmsg_impl = self._show_message
-
-
-class Measurement:
-    """The memory of one call: S's own figure, and the evidence from outside that it is no lie.
-
-    S traces its allocations by functions taken before any student code ran. Code that stops the
-    tracing, allocates behind its back or computes in a buffer kept from an earlier call is seen
-    from outside: the kernel counts the resident memory, and the pages that the call has used.
-    Where that exceeds S's figure by more than `MEASURE_SLACK`, it is what counts.
-    """
-
-    def __init__(self, gauge: Gauge):
-        self.gauge = gauge
-        self.before: int | None = None
-        self.traced = 0
-        self._grown = 0
-        self._touched = 0
-
-    def begin(self) -> None:
-        """S has decoded the arguments and is about to call."""
-        self.before = self.gauge.reset_peak() or 0
-
-    def end(self, traced: int) -> None:
-        """S says that the call has ended and that it held `traced` bytes at most."""
-        self.traced = max(0, traced)
-        if self.before:
-            self._grown = self.gauge.peak() - self.before
-            self._touched = self.gauge.touched()
-
-    def fetched(self, result_bytes: int, argument_bytes: int) -> None:
-        """The result has arrived: S has had time to compute in secret while it was fetched."""
-        if self.before:
-            in_secret = self.gauge.peak() - self.before - 3 * result_bytes
-            self._grown = max(self._grown, in_secret)
-            self._touched -= argument_bytes
-
-    def result(self) -> float:
-        """Return the figure that counts, in bytes."""
-        figure = self.traced
-        for evidence, slack in ((self._grown, MEASURE_SLACK), (self._touched, TOUCH_SLACK)):
-            if evidence > self.traced + slack:
-                figure = max(figure, evidence)
-        return float(figure)
 
 
 # ---------------------------------------------------------------------------------- outputs

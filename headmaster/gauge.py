@@ -10,6 +10,9 @@ import signal
 import time
 from pathlib import Path
 
+GROWTH_SLACK = 16 << 20  # bytes by which resident memory may differ from what was allocated
+USE_SLACK = 48 << 20  # the same for used pages, with the interpreter's and the libraries' own
+COPIES = 4  # of arguments and results that S makes on their way
 KILL_SECONDS = 10.0  # a killed process may have much memory to give back
 
 
@@ -82,6 +85,65 @@ class Gauge:
             if line.startswith(name + ":"):
                 return int(line.split()[1]) << 10
         raise LookupError(name)
+
+
+class Measurement:
+    """The memory of one call: S's own figure, and the evidence from outside that it is no lie.
+
+    S traces its allocations by functions taken before any student code ran, and that figure is
+    exact. But S is the student's: it may stop the tracing, allocate behind its back, compute in a
+    buffer kept from an earlier call, or compute before it says "ready" or after it says "done". So
+    T looks at the kernel's own count of resident memory and of used pages in three windows: while
+    the arguments arrive, during the call, and while the result is fetched. Where the evidence
+    exceeds S's figure by more than honest work explains, the evidence is what counts.
+    """
+
+    def __init__(self, gauge: Gauge):
+        self.gauge = gauge
+        self.step = ""
+        self._traced = 0
+        self._start: int | None = None  # resident memory at the start of the window
+        self._arguments = 0
+        self._grown = self._touched = 0  # the largest evidence of any window
+
+    def begin(self, argument_bytes: int) -> None:
+        """The arguments are about to be sent."""
+        self.step, self._arguments = "begun", argument_bytes
+        self._start = self.gauge.reset_peak()
+
+    def ready(self) -> None:
+        """S has decoded the arguments and says that it is about to call."""
+        self._look(COPIES * self._arguments, COPIES * self._arguments)
+        self.step, self._start = "ready", self.gauge.reset_peak()
+
+    def done(self, traced: int) -> None:
+        """S says that the call has ended and that it held `traced` bytes at most."""
+        self.step, self._traced = "done", max(0, traced)
+        self._look(0, self._arguments)
+
+    def fetched(self, result_bytes: int) -> None:
+        """The result has arrived, and S has compared the arguments with what they were."""
+        copies = COPIES * (self._arguments + result_bytes)
+        self._look(copies, copies)
+
+    @property
+    def complete(self) -> bool:
+        """Whether S has gone through all steps."""
+        return self.step == "done"
+
+    def _look(self, explained_growth: int, explained_use: int) -> None:
+        if self._start is not None:
+            grown = self.gauge.peak() - self._start
+            self._grown = max(self._grown, grown - explained_growth)
+            self._touched = max(self._touched, self.gauge.touched() - explained_use)
+
+    def result(self) -> float:
+        """Return the figure that counts, in bytes."""
+        figure = self._traced
+        for evidence, slack in ((self._grown, GROWTH_SLACK), (self._touched, USE_SLACK)):
+            if evidence > self._traced + slack:
+                figure = max(figure, evidence)
+        return float(figure)
 
 
 def _pid_of(pidfd: int) -> int | None:

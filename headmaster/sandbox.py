@@ -238,19 +238,23 @@ def set_rlimits(limits: Limits, total_cpu: int, own_uid: bool) -> None:
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_CORE: 0,
     }
-    if LINUX:  # elsewhere the address space holds more than memory
-        wanted[resource.RLIMIT_AS] = _mapped_bytes() + limits.memory_bytes
     if own_uid:  # otherwise it would count every process of the user who grades
         wanted[resource.RLIMIT_NPROC] = limits.processes
     for limit, value in wanted.items():
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
+    limit_memory(limits.memory_bytes)
 
 
-def _mapped_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+def limit_memory(more: int) -> None:
+    """Let this process map `more` bytes beyond what it has mapped (Linux only)."""
+    if LINUX:  # elsewhere the address space holds more than memory
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        value = pages * resource.getpagesize() + more
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (value, value))
 
 
 def become(uid: int) -> None:

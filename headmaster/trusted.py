@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from headmaster import wire
+from headmaster import sandbox, wire
 from headmaster.client import Client, text_of
 from headmaster.gauge import Gauge
 from headmaster.job import Limits
@@ -35,6 +35,7 @@ from headmaster.shell import Sink, Stream
 
 ALARM = 2.0  # seconds of T's own that a test cell may take beyond the limit of S
 REHEARSAL = 30.0  # seconds that one cell may take in a rehearsal
+TRUSTED_MEMORY = 4  # T may use so many times S's memory: S's answers could fill the machine
 MAX_RECORD = 20  # entries of an exception's `record` …
 MAX_RECORD_TEXT = 4000  # … and characters of each
 MAX_EVALUE = 10_000
@@ -355,8 +356,8 @@ def run_trusted(request: dict[str, Any], fds: list[int]) -> None:
     limits = Limits(**request["limits"])
     os.environ["GRADING_SEED"] = str(request["seed"])
     os.environ["MPLBACKEND"] = "agg"
-    if request["folder"]:
-        os.chdir(request["folder"])
+    os.chdir(request["folder"])
+    sandbox.limit_memory(TRUSTED_MEMORY * limits.memory_bytes)
     random.seed(request["random"])
     np.random.seed(request["random"])
     gauge = Gauge(request["pid"], fds[2] if len(fds) > 2 else None)

@@ -124,6 +124,7 @@ WRONG = {
     "frames that are none": frame(["raised", ["ValueError", "Exception"], ["t"], [], [], None, 3]),
     "a callback that was not given": frame(["callback", 0, ["l"], ["d"]]),
     "a callback of another kind": frame(["callback", "f", ["l"], ["d"]]),
+    "an unmeasured step": frame(["done", 1]),
     "a measurement that was not asked for": frame(["ready"]),
     "a module of tests": value(["h", 1, "module", "tests"]),
     "a module that is no text": value(["h", 1, "module", 7]),

@@ -516,6 +516,45 @@ LIARS = {
         """,
 }
 
+LIARS["computes before it says that it is ready"] = """
+    from headmaster import student
+    def f(n): return None
+    def measured(self, function, args, kwargs):
+        x = np.ones(args[0])
+        result = x.sum()
+        del x
+        self._step("ready", "go")
+        self._step(["done", 0], "fetch")
+        return result
+    student.Server._measured = measured
+    """
+LIARS["computes after it says that it is done"] = """
+    from headmaster import student
+    def f(n): return None
+    def measured(self, function, args, kwargs):
+        self._step("ready", "go")
+        self._step(["done", 0], "fetch")
+        return np.ones(args[0]).sum()
+    student.Server._measured = measured
+    """
+
+
+def test_a_result_that_was_not_measured_ends_s(desk: Desk) -> None:
+    outcome = desk.run(
+        "from headmaster import student\ndef f(): return 1\n"
+        "student.Server._measured = lambda self, f, a, k: f(*a, **k)",
+        "#test peak\nf.__peak_memory__()",
+    )
+    assert outcome["peak"].status == "killed"
+
+
+def test_large_arguments_and_results_are_not_taken_for_memory_of_the_call(desk: Desk) -> None:
+    outcome = desk.run(
+        "def f(x): return x",
+        "#test peak\nf.__peak_memory__(np.ones(10**7))[1]",
+    )
+    assert (outcome["peak"].value or 0) < 1e6
+
 
 def test_the_peak_of_an_honest_call_is_exact(desk: Desk) -> None:
     outcome = desk.run(
