@@ -124,13 +124,14 @@ def _look_at_numbers(wanted: np.ndarray, have: np.ndarray, rtol: float, atol: fl
         and near(np.swapaxes(wanted, -1, -2), have)
     ):
         return "Your result is the right one transposed."
-    is_weights = wanted.ndim >= 1 and (wanted >= 0).all() and _rows_sum_to_one_or_zero(wanted)
+    is_weights = wanted.ndim >= 1 and (wanted >= 0).all() and wanted.any()
+    is_weights = is_weights and _rows_sum_to_one_or_zero(wanted)
     if is_weights and wanted.shape[-1] > 1:
         return _look_at_weights(wanted, have)
     if near(-wanted, have):
         return "Your result has the opposite sign."
     ratio = _constant_ratio(wanted, have, rtol)
-    if ratio is not None:
+    if ratio is not None and abs(ratio - 1) > 1e-3:
         return f"Your result is {ratio:.4g} times the right one, everywhere."
     if near(np.trunc(wanted), have) and not near(wanted, np.trunc(wanted)):
         return "Your numbers are cut to integers."
