@@ -97,12 +97,10 @@ def serve(control: socket.socket, start: Callable[[Any, list[int]], None]) -> No
         pid = os.fork()
         if pid == 0:
             _in_child(control, start, request, fds)
-        answer = [_pidfd(pid)]
-        for fd in fds:
-            os.close(fd)
-        fds = [fd for fd in answer if fd is not None]
-        send_message(control, {"pid": pid}, fds)
-        for fd in fds:
+        pidfd = _pidfd(pid)
+        answer = [] if pidfd is None else [pidfd]
+        send_message(control, {"pid": pid}, answer)
+        for fd in (*fds, *answer):
             os.close(fd)
 
 
@@ -191,7 +189,6 @@ class TrustedShelf:
     """Forks T: the course's tests are importable and warm."""
 
     def __init__(self, request: dict[str, Any]):
-        sandbox.close_to_others()
         sys.path[:0] = request["course"]
         # Tests may read notebooks: nbformat's schema library would build a grammar for a format of
         # addresses that notebooks do not have, which takes seconds.
@@ -258,6 +255,7 @@ def _settle() -> None:
 def main(fd: int) -> None:
     """Serve on the control socket `fd`."""
     sandbox.die_with_parent()
+    sandbox.close_to_others()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     base = Base()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
