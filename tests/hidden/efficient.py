@@ -1,4 +1,7 @@
-"""Hidden tests of chapter 09: online softmax, tiles, linear attention, shared heads, a cache."""
+"""Hidden tests of chapter 09: online softmax, tiles, linear attention, grouped queries, the cache."""
+
+import itertools
+import math
 
 import numpy as np
 
@@ -7,7 +10,15 @@ from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("09_efficient", efficient)
 grade = exercise.grade
+
 RAISES = {"raises": "ValueError"}
+QUIET = {"no_warning": True}
+
+# Small, unequal numbers: three queries and four keys of width 2, values of width 2.
+Q3 = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]])
+K4 = np.array([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.5], [1.0, -1.0]])
+V4 = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [-1.0, 3.0]])
+QKV = {"Q": Q3, "K": K4, "V": V4}
 
 
 def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
@@ -18,751 +29,30 @@ def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
     return {"Q": Q.astype(dtype), "K": K.astype(dtype), "V": V.astype(dtype)}
 
 
-# --- merge_partial -----------------------------------------------------------------------------------
+def integers(case):
+    """The same case in integers."""
+    return {name: (value * 2).round().astype(int) for name, value in case.items()}
 
-merge = exercise.function("merge_partial")
-MERGE = "merge_partial(m1, l1, o1, m2, l2, o2)"
 
+def low(case):
+    """All scores below -1800, and still different."""
+    Q, K = case["Q"].copy(), case["K"].copy()
+    Q[..., 0], K[..., 0] = 4000, -(2 + K[..., 0] * 0.0002)
+    return {**case, "Q": Q, "K": K}
 
-def state(scores, values, number):
-    """The state (m, l, o) of these scores, as inputs numbered 1 or 2."""
-    m = scores.max(axis=-1)
-    powers = np.exp(scores - m[..., None])
-    parts = {"m": m, "l": powers.sum(axis=-1), "o": powers @ values}
-    return {f"{name}{number}": value for name, value in parts.items()}
 
+def peaked(case, row):
+    """One query whose scores are thousands above the others'."""
+    Q = case["Q"].copy()
+    Q[..., row, :] *= 4000
+    return {**case, "Q": Q}
 
-def nothing(shape, d_v, number, dtype=float):
-    """The empty state."""
-    parts = {"m": np.full(shape, -np.inf), "l": np.zeros(shape), "o": np.zeros((*shape, d_v))}
-    return {f"{name}{number}": value.astype(dtype) for name, value in parts.items()}
 
-
-ONE = {
-    "m1": np.array([1.0, 0.0]),
-    "l1": np.array([1.5, 1.0]),
-    "o1": np.array([[2.0, 0.0, 1.0], [1.0, 1.0, 1.0]]),
-}
-TWO = {
-    "m2": np.array([0.0, 2.0]),
-    "l2": np.array([2.0, 1.0]),
-    "o2": np.array([[1.0, 4.0, 0.0], [3.0, 0.0, 5.0]]),
-}
-FAR = {"m2": np.array([5000.0, -5000.0]), "l2": TWO["l2"], "o2": TWO["o2"]}
-
-merge.witness("values", "C1", MERGE, **ONE, **TWO)
-merge.witness("values", "C2", MERGE, **ONE, **FAR)
-merge.witness("empty", "C3", MERGE, **nothing((2,), 3, 1), **TWO, options={"no_warning": True})
-merge.witness("empty", "C3", MERGE, **ONE, **nothing((2,), 3, 2), options={"no_warning": True})
-merge.witness(
-    "empty", "C3", MERGE, **nothing((2,), 3, 1), **nothing((2,), 3, 2), options={"no_warning": True}
-)
-
-
-def two_states(rng, batch, n, m1, m2, d_v, lift=0.0, dtype=float):
-    one = state(rng.normal(size=(*batch, n, m1)) * 2 + lift, rng.normal(size=(*batch, m1, d_v)), 1)
-    two = state(rng.normal(size=(*batch, n, m2)) * 2, rng.normal(size=(*batch, m2, d_v)), 2)
-    return {name: value.astype(dtype) for name, value in {**one, **two}.items()}
-
-
-@merge.hidden("values")
-def _(rng):
-    for batch, n, m1, m2, d_v in (
-        ((), 5, 3, 4, 2),
-        ((3,), 4, 1, 6, 5),
-        ((2, 3), 2, 5, 1, 7),
-        ((), 4, 3, 3, 4),
-    ):
-        yield Example("C1", MERGE, two_states(rng, batch, n, m1, m2, d_v))
-    for lift in (3000.0, -3000.0, 1e6):
-        yield Example("C2", MERGE, two_states(rng, (2,), 3, 4, 2, 5, lift), no_warning=True)
-    yield Example("C1", MERGE, two_states(rng, (3,), 4, 2, 3, 5, dtype=np.float32))
-
-
-@merge.hidden("empty")
-def _(rng):
-    for batch, n, d_v in (((), 4, 3), ((2,), 3, 5)):
-        full = two_states(rng, batch, n, 3, 2, d_v)
-        one = {name: value for name, value in full.items() if name.endswith("1")}
-        two = {name: value for name, value in full.items() if name.endswith("2")}
-        left, right = nothing((*batch, n), d_v, 1), nothing((*batch, n), d_v, 2)
-        yield Example("C3", MERGE, {**left, **two}, no_warning=True)
-        yield Example("C3", MERGE, {**one, **right}, no_warning=True)
-        yield Example("C3", MERGE, {**left, **right}, no_warning=True)
-    some = two_states(rng, (), 4, 3, 2, 3)  # one row of each is empty, another row of both
-    for number, rows in ((1, [0, 2]), (2, [1, 2])):
-        some[f"m{number}"][rows] = -np.inf
-        some[f"l{number}"][rows] = 0
-        some[f"o{number}"][rows] = 0
-    yield Example("C3", MERGE, some, no_warning=True)
-    single = {**nothing((3,), 2, 1, np.float32), **nothing((3,), 2, 2, np.float32)}
-    yield Example("C3", MERGE, single, no_warning=True)
-
-
-RESULT = "return m, a1 * l1 + a2 * l2, a1[..., None] * o1 + a2[..., None] * o2"
-FACTORS = "a1, a2 = np.exp(m1 - finite), np.exp(m2 - finite)"
-for code, name, message, old, new in (
-    ("G01", "not-rescaled", "The old sums are added as they are: bring each to the common maximum first.",
-     RESULT, "return m, l1 + l2, o1 + o2"),
-    ("G01", "first-not-rescaled", "Only the second state is brought to the new maximum; the first may need it as well.",
-     FACTORS, "a1, a2 = np.ones_like(m), np.exp(m2 - finite)"),
-    ("G01", "second-not-rescaled", "Only the first state is brought to the new maximum; the second may need it as well.",
-     FACTORS, "a1, a2 = np.exp(m1 - finite), np.ones_like(m)"),
-    ("G01", "output-not-rescaled", "The sums of exponentials are rescaled, the outputs are not.",
-     RESULT, "return m, a1 * l1 + a2 * l2, o1 + o2"),
-    ("G01", "sum-not-rescaled", "The outputs are rescaled, the sums of exponentials are not.",
-     RESULT, "return m, l1 + l2, a1[..., None] * o1 + a2[..., None] * o2"),
-    ("G02", "factors-inverted", "The factor is upside down: it is exp(old maximum − new maximum), at most 1.",
-     FACTORS, "a1, a2 = np.exp(finite - m1), np.exp(finite - m2)"),
-    ("G02", "factors-exchanged", "The factors are exchanged: each state has its own.",
-     RESULT, "return m, a2 * l1 + a1 * l2, a2[..., None] * o1 + a1[..., None] * o2"),
-    ("X80", "smaller-maximum", "The smaller of the two maxima is taken: then the larger one overflows.",
-     "m = np.maximum(m1, m2)", "m = np.minimum(m1, m2)"),
-    ("X81", "maximum-of-all", "One maximum for all queries is taken; each row has its own.",
-     "m = np.maximum(m1, m2)", "m = np.full_like(m1, max(m1.max(), m2.max()))"),
-    ("X82", "normalised", "The output is divided by l already; the state keeps it unnormalised.",
-     RESULT, "l = a1 * l1 + a2 * l2\n    return m, l, (a1[..., None] * o1 + a2[..., None] * o2) / np.where(l > 0, l, 1)[..., None]"),
-    ("X83", "normalised-states", "o is treated as a mean and weighted with l again; it is a sum already.",
-     RESULT, "return m, a1 * l1 + a2 * l2, (a1 * l1)[..., None] * o1 + (a2 * l2)[..., None] * o2"),
-    ("G06", "log-sum-exp", "The first result is the logarithm of the sum; the maximum is asked for.",
-     RESULT, "l = a1 * l1 + a2 * l2\n    return np.where(l > 0, m + np.log(np.where(l > 0, l, 1)), m), l, a1[..., None] * o1 + a2[..., None] * o2"),
-    ("G03", "nan-for-two-empty", "Two empty states give NaN: −inf − (−inf). Subtract 0 where the maximum is −inf.",
-     "finite = np.where(np.isneginf(m), 0, m)", "finite = m"),
-    ("X84", "empty-state-wins", "An empty state makes the result empty: its factor is 0, not the other's.",
-     RESULT, "gone = np.isneginf(m1) | np.isneginf(m2)\n    a1, a2 = np.where(gone, 0, a1), np.where(gone, 0, a2)\n    " + RESULT),
-    ("A11", "factors-on-the-wrong-axis", "The factors need a last axis of 1 to meet the outputs: a1[..., None].",
-     RESULT, "return m, a1 * l1 + a2 * l2, a1 * o1 + a2 * o2"),
-    ("X85", "averaged", "The two are averaged; the state is a sum.",
-     RESULT, "return m, (a1 * l1 + a2 * l2) / 2, (a1[..., None] * o1 + a2[..., None] * o2) / 2"),
-    ("X86", "another-order", "The results come as (m, o, l); (m, l, o) is asked for.",
-     RESULT, "return m, a1[..., None] * o1 + a2[..., None] * o2, a1 * l1 + a2 * l2"),
-    ("B31", "huge-number-for-empty", "The maximum of two empty states comes out as a number; it is −inf.",
-     RESULT, "m = finite\n    " + RESULT),
-):  # fmt: skip
-    merge.slip(code, name, message, old, new)
-
-
-@merge.misconception("A24", "Your function changes the first state in place.")
-def in_place(m1, l1, o1, m2, l2, o2):
-    m = np.maximum(m1, m2)
-    finite = np.where(np.isneginf(m), 0, m)
-    a1, a2 = np.exp(m1 - finite), np.exp(m2 - finite)
-    l1 *= a1
-    o1 *= a1[..., None]
-    return m, l1 + a2 * l2, o1 + a2[..., None] * o2
-
-
-@merge.alternative("logaddexp")
-def by_logaddexp(m1, l1, o1, m2, l2, o2):
-    m = np.where(m1 > m2, m1, m2)
-    base = np.nan_to_num(m, neginf=0.0)
-    l, o = 0, 0
-    for mm, ll, oo in ((m1, l1, o1), (m2, l2, o2)):
-        factor = np.exp(mm - base)
-        l = l + factor * ll
-        o = o + np.expand_dims(factor, -1) * oo
-    return [m, l, o]
-
-
-@merge.alternative("cases by np.where")
-def by_cases(m1, l1, o1, m2, l2, o2):
-    with np.errstate(invalid="ignore"):
-        down1 = np.where(m2 > m1, np.exp(np.minimum(m1 - m2, 0)), 1.0)
-        down2 = np.where(m1 > m2, np.exp(np.minimum(m2 - m1, 0)), 1.0)
-    return (
-        np.maximum(m1, m2),
-        l1 * down1 + l2 * down2,
-        o1 * down1[..., None] + o2 * down2[..., None],
-    )
-
-
-@merge.alternative("loops into lists")
-def merged_by_loops(m1, l1, o1, m2, l2, o2):
-    if np.ndim(m1) > 1:
-        parts = [merged_by_loops(*rows) for rows in zip(m1, l1, o1, m2, l2, o2)]
-        return tuple([part[k] for part in parts] for k in range(3))
-    ms, ls, os = [], [], []
-    for a, la, oa, b, lb, ob in zip(m1, l1, o1, m2, l2, o2):
-        top = max(a, b)
-        fa = math.exp(a - top) if a > -math.inf else 0.0
-        fb = math.exp(b - top) if b > -math.inf else 0.0
-        ms.append(float(top))
-        ls.append(float(fa * la + fb * lb))
-        os.append([float(fa * x + fb * y) for x, y in zip(oa, ob)])
-    return ms, ls, os
-
-
-@merge.alternative("stacked")
-def stacked(m1, l1, o1, m2, l2, o2):
-    m, l, o = np.stack([m1, m2]), np.stack([l1, l2]), np.stack([o1, o2])
-    top = m.max(axis=0)
-    with np.errstate(invalid="ignore"):
-        factors = np.nan_to_num(np.exp(m - top), nan=0.0)
-    return top, (factors * l).sum(0), (factors[..., None] * o).sum(0)
-
-
-# --- tiled_attention ---------------------------------------------------------------------------------
-
-tiled = exercise.function("tiled_attention", uses=("merge_partial",))
-TILED = "tiled_attention(Q, K, V, tile)"
-CAUSAL = "tiled_attention(Q, K, V, tile, causal=True)"
-Q2 = np.array([[1.0, 0.0], [0.5, -1.0]])
-K5 = np.array([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.5], [2.0, 0.0], [0.5, 0.5]])
-V5 = np.array(
-    [[1.0, 0.0, 2.0], [0.0, 1.0, 0.0], [2.0, 2.0, -1.0], [3.0, -1.0, 0.0], [0.0, 0.5, 1.0]]
-)
-LONG = (
-    "t = np.arange(4096.0).reshape(1024, 4)\n"
-    "Q, K, V = np.sin(t), np.cos(0.7 * t), np.sin(0.3 * t)\n"
-)
-
-tiled.witness("values", "C1", TILED, Q=Q2, K=K5, V=V5, tile=2)
-tiled.witness("values", "C1", TILED, Q=Q2, K=K5, V=V5, tile=9)
-tiled.witness("causal", "C2", CAUSAL, Q=K5[:3], K=K5[:3], V=V5[:3], tile=2)
-tiled.witness("causal", "C2", CAUSAL, Q=Q2, K=K5, V=V5, tile=2)
-tiled.witness("causal", "C2", CAUSAL, Q=K5[:3], K=K5[:2], V=V5[:2], tile=1)
-tiled.witness("stability", "C3", TILED, Q=Q2 * [[4000.0], [1.0]], K=K5, V=V5, tile=2)
-tiled.witness(
-    "stability",
-    "C3",
-    TILED,
-    Q=np.array([[1, 2]]),
-    K=np.array([[1, 0], [0, 1], [1, 1]]),
-    V=np.array([[1], [2], [4]]),
-    tile=2,
-)
-tiled.witness(
-    "memory",
-    "C4",
-    LONG + "np.mean(tiled_attention(Q, K, V, 8), axis=0)",
-    options={"memory": 1024.0**2, "once": True},
-)
-tiled.witness("errors", "C5", TILED, Q=Q2, K=K5[:, :1], V=V5, tile=2, options=RAISES)
-tiled.witness("errors", "C5", TILED, Q=Q2, K=K5, V=V5[:4], tile=2, options=RAISES)
-
-
-@tiled.hidden("values")
-def _(rng):
-    for n, m, tile in (
-        (5, 7, 1),
-        (5, 7, 2),
-        (5, 7, 3),
-        (4, 7, 7),
-        (5, 6, 3),
-        (3, 5, 8),
-        (1, 9, 4),
-        (6, 1, 2),
-    ):
-        yield Example("C1", TILED, {**draw(rng, (), n, m), "tile": tile})
-    yield Example("C1", TILED, {**draw(rng, (), 4, 4, 4, 4), "tile": 2})
-    for batch in ((3,), (2, 3)):
-        yield Example("C1", TILED, {**draw(rng, batch), "tile": 3})
-    grows = draw(rng, (), 4, 9)
-    grows["Q"], grows["K"] = (
-        np.abs(grows["Q"]),
-        np.sort(grows["K"], axis=0),
-    )  # larger scores come later
-    yield Example("C1", TILED, {**grows, "tile": 2})
-    yield Example(
-        "C1", "tiled_attention(Q, K, V, tile=tile, causal=False)", {**draw(rng), "tile": 3}
-    )
-    named = "tiled_attention(Q=Q, K=K, V=V, tile=tile)"
-    yield Example("C1", named, {**draw(rng, (), 3, 5, 9, 2), "tile": 2})
-
-
-@tiled.hidden("causal")
-def _(rng):
-    for n, m, tile in (
-        (7, 7, 1),
-        (7, 7, 2),
-        (7, 7, 3),
-        (6, 6, 3),
-        (5, 5, 9),
-        (3, 8, 3),
-        (8, 3, 2),
-        (1, 6, 4),
-        (9, 4, 3),
-    ):
-        yield Example("C2", CAUSAL, {**draw(rng, (), n, m), "tile": tile}, no_warning=n > m)
-    yield Example("C2", CAUSAL, {**draw(rng, (2, 3), 5, 5), "tile": 2})
-    yield Example(
-        "C2", "tiled_attention(Q, K, V, tile, True)", {**draw(rng, (3,), 4, 6), "tile": 4}
-    )
-
-
-@tiled.hidden("stability")
-def _(rng):
-    case = draw(rng, (3,), 5, 7)
-    case["Q"][1, 2] *= 4000
-    yield Example("C3", TILED, {**case, "tile": 3})
-    case = draw(rng, (), 5, 7)
-    case["Q"][:, 0], case["K"][:, 0] = 4000, -2 - 0.001 * rng.random(7)
-    yield Example("C3", TILED, {**case, "tile": 2})
-    case = draw(rng, (), 5, 6)  # each tile thousands above or below the one before
-    case["Q"][:, 0], case["K"][:, 0] = (
-        100,
-        rng.permutation([-300.0, -100.0, 0.0, 50.0, 200.0, 201.0]),
-    )
-    yield Example("C3", TILED, {**case, "tile": 2})
-    yield Example("C3", CAUSAL, {**case, "tile": 1})
-    yield Example("C3", TILED, {**draw(rng, (2,), 5, 7, 16, dtype=np.float32), "tile": 3})
-    whole = {name: np.round(value * 2).astype(int) for name, value in draw(rng).items()}
-    yield Example("C3", TILED, {**whole, "tile": 3})
-    other = {name: np.asfortranarray(value) for name, value in draw(rng, (2,)).items()}
-    yield Example("C3", TILED, {**other, "tile": 3})
-
-
-@tiled.hidden("memory")
-def _(rng):
-    long = draw(rng, (), 1024, 1024, 4, 4)
-    for code in (TILED, CAUSAL):
-        yield Example("C4", code, {**long, "tile": 8}, memory=1024.0**2, once=True)
-
-
-@tiled.hidden("errors")
-def _(rng):
-    shapes = [
-        ((4, 3), (5, 2), (5, 6)),
-        ((4, 3), (5, 3), (6, 3)),
-        ((4, 3), (5, 3), (1, 3)),
-        ((4, 1), (5, 3), (5, 2)),
-    ]
-    shapes += [
-        ((3, 4, 2), (2, 5, 2), (2, 5, 2)),
-        ((3, 4, 2), (3, 5, 2), (2, 5, 2)),
-        ((1, 4, 2), (3, 5, 2), (3, 5, 2)),
-    ]
-    shapes += [((4, 3), (6, 3), (4, 3))]
-    for q, k, v in shapes:
-        inputs = {
-            "Q": rng.normal(size=q),
-            "K": rng.normal(size=k),
-            "V": rng.normal(size=v),
-            "tile": 2,
-        }
-        yield Example("C5", TILED, inputs, raises="ValueError")
-
-
-LOOP = "for start in range(0, m, tile):"
-JOIN = "highest, total, mix = merge_partial(highest, total, mix, *state)"
-LAST = "return mix / np.where(total > 0, total, 1)[..., None]"
-SEEN = "position <= np.arange(n)[:, None] + m - n"
-for code, name, message, old, new in (
-    ("G05", "last-tile-ignored", "The last, short tile is left out: its keys never count.",
-     LOOP, "for start in range(0, m - tile + 1, tile):"),
-    ("F11", "one-tile-too-few", "The last tile is never read, full or short.",
-     LOOP, "for start in range(0, max(m - tile, 1), tile):"),
-    ("G05", "last-tile-filled-with-zeros", "The last tile is filled up with zeros, and the filling gets weight: exp(0) = 1.",
-     "keys, values = K[..., start : start + tile, :], V[..., start : start + tile, :]",
-     "keys, values = K[..., start : start + tile, :], V[..., start : start + tile, :]\n"
-     "        gap = tile - keys.shape[-2]\n"
-     "        wide = [(0, 0)] * (K.ndim - 2) + [(0, gap), (0, 0)]\n"
-     "        keys, values = np.pad(keys, wide), np.pad(values, wide)"),
-    ("G01", "not-rescaled", "A later tile with a larger maximum makes the old sums too heavy: rescale them.",
-     JOIN, "highest, total, mix = np.maximum(highest, top), total + state[1], mix + state[2]"),
-    ("X87", "mean-of-tiles", "Each tile gets a softmax of its own and the outputs are averaged: tiles with larger scores must count more.",
-     JOIN, "mix = mix + np.divide(state[2], state[1][..., None], out=np.zeros_like(state[2]), where=state[1][..., None] > 0)\n"
-     "        total = total + 1.0"),
-    ("X88", "last-tile-normalises", "The output is divided by the last tile's sum; it has to be the sum over all tiles.",
-     JOIN, JOIN + "\n        last = state[1]\n    total = last"),
-    ("X89", "not-normalised", "The output is not divided by the sum of the exponentials.", LAST, "return mix"),
-    ("X90", "normalised-every-tile", "The mix is divided by the sum after every tile, and again at the end.",
-     JOIN, JOIN + "\n        mix = mix / np.where(total > 0, total, 1)[..., None]"),
-    ("B01", "no-scale", "The scores are not divided by √d_k.",
-     "scores = attention_scores(Q, keys)", "scores = attention_scores(Q, keys) * math.sqrt(Q.shape[-1])"),
-    ("B39", "causal-ignored", "`causal` has no effect: later keys get weight.", "if causal:", "if causal and False:"),
-    ("F12", "causal-by-tile", "Whole tiles are hidden or shown: inside a tile later keys can be seen.",
-     SEEN, "start <= np.arange(n)[:, None] + m - n + 0 * position"),
-    ("F12", "position-in-the-tile", "The position inside the tile is compared; add where the tile starts.",
-     "position = start + np.arange(keys.shape[-2])", "position = np.arange(keys.shape[-2])"),
-    ("B37", "top-left", "The causal mask is aligned at the start; the last query sees the last key.",
-     SEEN, "position <= np.arange(n)[:, None]"),
-    ("B34", "strict", "A query's own key is hidden.", SEEN, "position < np.arange(n)[:, None] + m - n"),
-    ("B35", "one-too-far", "One later key can be seen.", SEEN, "position <= np.arange(n)[:, None] + m - n + 1"),
-    ("G03", "nan-for-a-hidden-tile", "A tile in which a query sees nothing gives NaN: −inf − (−inf).",
-     "finite = np.where(np.isneginf(top), 0, top)", "finite = top"),
-    ("B31", "nan-for-nothing", "A query that sees no key at all gets 0/0; it should get 0.", LAST, "return mix / total[..., None]"),
-    ("A09", "no-maximum", "exp overflows: subtract each row's maximum in each tile.",
-     "finite = np.where(np.isneginf(top), 0, top)", "top = np.zeros_like(top)\n        finite = top"),
-    ("A10", "maximum-of-the-tile", "One maximum for the whole tile: rows far below it vanish.",
-     "top = scores.max(axis=-1)", "top = np.full(scores.shape[:-1], scores.max())"),
-    ("A26", "result-like-values", "Integers are cut: the sums take their dtype from V.",
-     LAST, "return (mix / np.where(total > 0, total, 1)[..., None]).astype(V.dtype)"),
-    ("X16", "no-check-of-values", "Keys and values that do not belong together raise no ValueError.",
-     "if V.shape[:-1] != K.shape[:-1]:", "V = np.resize(V, (*K.shape[:-1], V.shape[-1]))\n    if V.shape[:-1] != K.shape[:-1]:"),
-):  # fmt: skip
-    tiled.slip(code, name, message, old, new)
-
-
-@tiled.misconception(
-    "X93",
-    "Somewhere a full n × m table is made: of scores, of weights or of a mask. Compute the scores, and the mask, of one tile "
-    "at a time.",
-)
-def full_table(Q, K, V, tile, causal=False):
-    mask = causal_mask(Q.shape[-2], K.shape[-2]) if causal else None
-    return attention(Q, K, V, mask)[0]
-
-
-@tiled.alternative("few queries at a time")
-def few_queries(Q, K, V, tile, causal=False):
-    n, m = Q.shape[-2], K.shape[-2]
-    out = np.zeros((*Q.shape[:-1], V.shape[-1]))
-    for i in range(0, n, 8):
-        q = Q[..., i : i + 8, :]
-        mask = None
-        if causal:
-            mask = np.arange(m) <= np.arange(i, i + q.shape[-2])[:, None] + (m - n)
-        out[..., i : i + 8, :] = attention(q, K, V, mask)[0]
-    return out
-
-
-@tiled.alternative("two passes over the keys")
-def two_passes(Q, K, V, tile, causal=False):
-    if K.shape[:-1] != V.shape[:-1] or Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
-        raise ValueError("shapes")
-    n, m = Q.shape[-2], K.shape[-2]
-
-    def tiles():
-        for s in range(0, m, tile):
-            t = Q @ np.swapaxes(K[..., s : s + tile, :], -1, -2) * Q.shape[-1] ** -0.5
-            if causal:
-                hidden = np.arange(s, s + t.shape[-1]) > np.arange(m - n, m)[:, None]
-                t = np.where(hidden, -1e9, t)
-            yield s, t
-
-    top = np.full((*Q.shape[:-1], 1), -np.inf)
-    for _, t in tiles():
-        top = np.maximum(top, t.max(-1, keepdims=True))
-    total, out = 0, 0
-    for s, t in tiles():
-        e = np.exp(t - top) * (t > -5e8)
-        total = total + e.sum(-1, keepdims=True)
-        out = out + e @ V[..., s : s + tile, :]
-    return out / np.where(total == 0, 1, total)
-
-
-@tiled.alternative("recursion over halves")
-def by_halves(Q, K, V, tile, causal=False):
-    if K.shape[:-1] != V.shape[:-1]:
-        raise ValueError("K and V")
-    n, m = Q.shape[-2], K.shape[-2]
-
-    def part(a, b):
-        if b - a > tile:
-            c = (a + b) // 2
-            return merge_partial(*part(a, c), *part(c, b))
-        s = attention_scores(Q, K[..., a:b, :])
-        if causal:
-            s = np.where(np.arange(a, b) <= np.arange(n)[:, None] + (m - n), s, -np.inf)
-        top = s.max(axis=-1)
-        e = np.exp(s - np.where(top == -np.inf, 0.0, top)[..., None])
-        return top, e.sum(axis=-1), e @ V[..., a:b, :]
-
-    _, total, mix = part(0, m)
-    return (mix / np.maximum(total, 1e-300)[..., None]).tolist()
-
-
-@tiled.alternative("online, in place")
-def online(Q, K, V, tile, causal=False):
-    if (
-        not (Q.shape[:-2] == K.shape[:-2] == V.shape[:-2])
-        or K.shape[-2] != V.shape[-2]
-        or Q.shape[-1] != K.shape[-1]
-    ):
-        raise ValueError("no fit")
-    n, m = Q.shape[-2], K.shape[-2]
-    q = Q / np.sqrt(Q.shape[-1])
-    top = np.full((*Q.shape[:-1], 1), -1e30)
-    total = np.zeros_like(top)
-    out = np.zeros((*Q.shape[:-1], V.shape[-1]))
-    j = 0
-    while j < m:
-        stop = min(j + tile, m)
-        s = np.einsum("...nd,...td->...nt", q, K[..., j:stop, :]).astype(float)
-        seen = np.ones(s.shape[-2:], dtype=bool)
-        if causal:
-            seen = np.subtract.outer(np.arange(n) + m - n, np.arange(j, stop)) >= 0
-        s = np.where(seen, s, -1e30)
-        new = np.maximum(top, s.max(-1, keepdims=True))
-        p = np.where(seen, np.exp(s - new), 0.0)
-        shrink = np.exp(top - new)
-        total = total * shrink + p.sum(-1, keepdims=True)
-        out *= shrink
-        out += p @ V[..., j:stop, :]
-        top, j = new, stop
-    total[total == 0] = 1
-    return out / total
-
-
-@tiled.alternative("one query at a time")
-def one_query(Q, K, V, tile, causal=False):
-    if V.shape[:-1] != K.shape[:-1] or Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
-        raise ValueError
-    n, m = Q.shape[-2], K.shape[-2]
-    out = np.zeros((*Q.shape[:-1], V.shape[-1]))
-    for i in range(n):
-        keys = max(0, min(m, i + m - n + 1)) if causal else m
-        if keys:
-            s = np.einsum("...d,...md->...m", Q[..., i, :], K[..., :keys, :]) / math.sqrt(
-                Q.shape[-1]
-            )
-            out[..., i, :] = np.einsum("...m,...mv->...v", softmax(s), V[..., :keys, :])
-    return out
-
-
-# --- linear_attention --------------------------------------------------------------------------------
-
-linear = exercise.function("linear_attention")
-LINEAR = "linear_attention(Q, K, V)"
-LINEAR_CAUSAL = "linear_attention(Q, K, V, causal=True)"
-
-linear.witness("values", "C1", LINEAR, Q=Q2, K=K5[:3], V=V5[:3])
-linear.witness("causal", "C2", LINEAR_CAUSAL, Q=K5[1:4], K=K5[:3], V=V5[:3])
-linear.witness(
-    "memory",
-    "C3",
-    LONG + "np.mean(linear_attention(Q, K, V), axis=0)",
-    options={"memory": 1024.0**2, "once": True},
-)
-linear.witness(
-    "kinds",
-    "C4",
-    LINEAR,
-    Q=np.stack([Q2, -Q2]),
-    K=np.stack([K5[:3], K5[2:]]),
-    V=np.stack([V5[:3], V5[2:]]),
-)
-linear.witness(
-    "kinds",
-    "C4",
-    LINEAR,
-    Q=np.array([[1, -1]]),
-    K=np.array([[2, 0], [-1, 1]]),
-    V=np.array([[1], [4]]),
-)
-linear.witness("kinds", "C4", LINEAR, Q=Q2, K=K5, V=V5[:4], options=RAISES)
-
-
-@linear.hidden("values")
-def _(rng):
-    for n, m, d_k, d_v in ((5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (4, 4, 4, 4)):
-        yield Example("C1", LINEAR, draw(rng, (), n, m, d_k, d_v))
-    deep = draw(rng)
-    deep["Q"][0], deep["K"][1] = -15, -12
-    yield Example("C1", LINEAR, deep)
-    high = draw(rng)
-    high["Q"] *= 300
-    high["Q"] = np.maximum(high["Q"], -20)
-    high["K"] = np.maximum(high["K"] * 300, -20)
-    yield Example("C1", LINEAR, high)
-    yield Example("C1", "linear_attention(Q=Q, K=K, V=V, causal=False)", draw(rng))
-
-
-@linear.hidden("causal")
-def _(rng):
-    for n, d_k, d_v in ((6, 4, 3), (1, 3, 2), (4, 4, 4), (9, 2, 5)):
-        yield Example("C2", LINEAR_CAUSAL, draw(rng, (), n, n, d_k, d_v))
-    yield Example("C2", LINEAR_CAUSAL, draw(rng, (2, 3), 5, 5))
-    yield Example("C2", "linear_attention(Q, K, V, True)", draw(rng, (3,), 7, 7))
-    later = "later = V.copy()\nlater[-1] += 5\nlinear_attention(Q, K, later, causal=True)[:-1]"
-    yield Example("C2", later, draw(rng, (), 5, 5))
-
-
-@linear.hidden("memory")
-def _(rng):
-    long = draw(rng, (), 1024, 1024, 4, 4)
-    for code in (LINEAR, LINEAR_CAUSAL):
-        yield Example("C3", code, long, memory=1024.0**2, once=True)
-
-
-@linear.hidden("kinds")
-def _(rng):
-    for batch in ((3,), (1,), (2, 3)):
-        yield Example("C4", LINEAR, draw(rng, batch))
-    yield Example("C4", LINEAR, draw(rng, (4,), 4, 4, 4, 4))
-    yield Example("C4", LINEAR, draw(rng, (2,), dtype=np.float32))
-    whole = {name: np.round(value).astype(int) for name, value in draw(rng).items()}
-    yield Example("C4", LINEAR, whole)
-    yield Example("C4", LINEAR_CAUSAL, {name: value[:5] for name, value in whole.items()})
-    yield Example(
-        "C4", LINEAR, {name: np.asfortranarray(value) for name, value in draw(rng, (2,)).items()}
-    )
-    for q, k, v in (
-        ((4, 3), (5, 2), (5, 6)),
-        ((4, 3), (5, 3), (6, 3)),
-        ((3, 4, 2), (2, 5, 2), (2, 5, 2)),
-        ((4, 3), (5, 3), (1, 3)),
-        ((4, 1), (5, 3), (5, 2)),
-    ):
-        inputs = {"Q": rng.normal(size=q), "K": rng.normal(size=k), "V": rng.normal(size=v)}
-        yield Example("C4", LINEAR, inputs, raises="ValueError")
-
-
-PHI = "return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))"
-MEAN = "return q @ products / (q @ sums[..., None])"
-RUNNING = "return (q[..., None, :] @ products)[..., 0, :] / (q * sums).sum(axis=-1, keepdims=True)"
-for code, name, message, old, new in (
-    ("X95", "elu-without-one", "φ is elu(x) + 1; the 1 is missing, and weights become negative.", PHI, "return np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)"),
-    ("X96", "relu", "φ is elu(x) + 1; relu loses everything below 0.", PHI, "return np.maximum(x, 0) + 1e-6"),
-    ("X96", "relu-plus-one", "φ is elu(x) + 1: below 0 it is exp(x), not 1.", PHI, "return np.maximum(x, 0) + 1.0"),
-    ("X97", "exp", "φ is exp everywhere; above 0 it is x + 1.", PHI, "return np.exp(np.minimum(x, 80))"),
-    ("X98", "softplus", "φ is softplus, log(1 + exp(x)); elu(x) + 1 is asked for.", PHI, "return np.logaddexp(0, x)"),
-    ("X99", "one-twice", "Below 0 you add 1 to exp(x): elu(x) + 1 is exp(x) there.", PHI, "return np.where(x > 0, x, np.exp(np.minimum(x, 0))) + 1"),
-    ("X100", "keys-without-phi", "φ is missing on the keys.", "q, k = phi(Q), phi(K)", "q, k = phi(Q), K"),
-    ("X100", "queries-without-phi", "φ is missing on the queries.", "q, k = phi(Q), phi(K)", "q, k = Q, phi(K)"),
-    ("X101", "values-with-phi", "φ goes on queries and keys only, not on the values.", "q, k = phi(Q), phi(K)", "q, k, V = phi(Q), phi(K), phi(V)"),
-    ("X102", "scaled", "The queries are divided by √d_k; nothing is scaled here.", "q, k = phi(Q), phi(K)", "q, k = phi(Q / math.sqrt(Q.shape[-1])), phi(K)"),
-    ("G08", "no-normaliser", "The division by φ(q)·s is missing: rows do not sum to 1.", MEAN, "return q @ products"),
-    ("G09", "normaliser-entrywise", "The normaliser is one number for each query, φ(q)·s.", "sums = k.sum(axis=-2)", "sums = np.broadcast_to(k.sum(axis=(-1, -2), keepdims=True)[..., 0] / k.shape[-1], k[..., 0, :].shape)"),
-    ("X103", "mean-of-keys", "The sum of products is divided by the number of keys; divide by φ(q)·s.", MEAN, "return q @ products / K.shape[-2]"),
-    ("G10", "causal-ignored", "`causal` has no effect.", "if causal:", "if causal and False:"),
-    ("G10", "normaliser-over-all-keys", "In the causal form the normaliser runs over all keys; it has to grow with the query.", "sums = np.cumsum(k, axis=-2)", "sums = k.sum(axis=-2, keepdims=True)"),
-    ("G10", "own-key-left-out", "Query i leaves out its own key: the sums run over 0 … i.", RUNNING,
-     "products, sums = products - k[..., :, None] * V[..., None, :], sums - k\n        totals = (q * sums).sum(axis=-1, keepdims=True)\n        return (q[..., None, :] @ products)[..., 0, :] / np.where(np.abs(totals) > 1e-12, totals, 1)"),
-    ("G10", "from-the-end", "The sums run from the end: query i sees the later keys.", "if causal:", "if causal:\n        q, k, V = q[..., ::-1, :], k[..., ::-1, :], V[..., ::-1, :]\n        products = np.cumsum(k[..., :, None] * V[..., None, :], axis=-3)\n        return ((q[..., None, :] @ products)[..., 0, :] / (q * np.cumsum(k, axis=-2)).sum(axis=-1, keepdims=True))[..., ::-1, :]"),
-    ("G10", "sums-along-the-width", "The running sum goes along the features; it has to go along the positions.", "sums = np.cumsum(k, axis=-2)", "sums = np.cumsum(k, axis=-1)"),
-    ("A26", "result-like-values", "Integers are cut: the result takes its dtype from V.", MEAN, "return (q @ products / (q @ sums[..., None])).astype(V.dtype)"),
-    ("X104", "no-check", "Keys and values of different numbers are cut to fit; a ValueError is asked for.", "if Q.shape[-1] != K.shape[-1] or", "K, V = K[..., : V.shape[-2], :], V[..., : K.shape[-2], :]\n    if Q.shape[-1] != K.shape[-1] or"),
-):  # fmt: skip
-    linear.slip(code, name, message, old, new)
-
-
-@linear.misconception(
-    "X105",
-    "The n × m table φ(Q)φ(K)ᵀ is made: sum over the keys first, then nothing grows with n².",
-)
-def quadratic(Q, K, V, causal=False):
-    if K.shape[:-1] != V.shape[:-1] or Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
-        raise ValueError("shapes")
-    q = np.where(Q > 0, Q + 1, np.exp(np.minimum(Q, 0)))
-    k = np.where(K > 0, K + 1, np.exp(np.minimum(K, 0)))
-    weights = q @ np.swapaxes(k, -1, -2)
-    if causal:
-        weights = np.tril(weights)
-    return weights @ V / weights.sum(axis=-1, keepdims=True)
-
-
-@linear.misconception(
-    "X106",
-    "This is softmax attention. Linear attention is another function: φ(q)·φ(k) in place of the exponential.",
-)
-def softmax_attention(Q, K, V, causal=False):
-    return attention(Q, K, V, causal_mask(Q.shape[-2], K.shape[-2]) if causal else None)[0]
-
-
-@linear.misconception(
-    "X107",
-    "The softmaxes of Q and K are multiplied (another linear attention): here φ(x) = elu(x) + 1.",
-)
-def two_softmaxes(Q, K, V, causal=False):
-    if K.shape[:-1] != V.shape[:-1] or Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
-        raise ValueError("shapes")
-    return softmax(Q) @ (np.swapaxes(softmax(K, axis=-2), -1, -2) @ V)
-
-
-@linear.misconception("A24", "The inputs are changed in place.")
-def linear_in_place(Q, K, V, causal=False):
-    if K.shape[:-1] != V.shape[:-1] or Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
-        raise ValueError("shapes")
-    if K.dtype.kind == "f":
-        K[K > 0] += 1
-        K[K <= 0] = np.exp(K[K <= 0])
-    else:
-        K = np.where(K > 0, K + 1, np.exp(np.minimum(K, 0)))
-    q = np.where(Q > 0, Q + 1, np.exp(np.minimum(Q, 0)))
-    if causal:
-        weights = np.tril(q @ np.swapaxes(K, -1, -2))
-        return weights @ V / weights.sum(-1, keepdims=True)
-    return q @ (np.swapaxes(K, -1, -2) @ V) / (q @ K.sum(-2)[..., None])
-
-
-@linear.alternative("einsum")
-def linear_by_einsum(Q, K, V, causal=False):
-    if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2] or K.shape[:-1] != V.shape[:-1]:
-        raise ValueError("shapes")
-    q, k = (np.exp(np.minimum(x, 0)) + np.maximum(x, 0) for x in (Q, K))
-    if not causal:
-        kv = np.einsum("...md,...mv->...dv", k, V)
-        return (
-            np.einsum("...nd,...dv->...nv", q, kv)
-            / np.einsum("...nd,...md->...n", q, k.sum(-2, keepdims=True))[..., None]
-        )
-    kv = np.cumsum(np.einsum("...nd,...nv->...ndv", k, V), axis=-3)
-    return (
-        np.einsum("...nd,...ndv->...nv", q, kv)
-        / np.einsum("...nd,...nd->...n", q, k.cumsum(-2))[..., None]
-    )
-
-
-@linear.alternative("a loop over positions")
-def over_positions(Q, K, V, causal=False):
-    if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2] or K.shape[:-1] != V.shape[:-1]:
-        raise ValueError("shapes")
-
-    def feature(x):
-        x = np.asarray(x, dtype=float)
-        return np.where(x >= 0, x + 1, np.exp(np.where(x < 0, x, 0)))
-
-    memory = np.zeros((*K.shape[:-2], K.shape[-1], V.shape[-1]))
-    total = np.zeros((*K.shape[:-2], K.shape[-1]))
-    rows = []
-    if not causal:
-        for j in range(K.shape[-2]):
-            f = feature(K[..., j, :])
-            memory += f[..., :, None] * V[..., j, None, :]
-            total += f
-    for i in range(Q.shape[-2]):
-        if causal:
-            f = feature(K[..., i, :])
-            memory = memory + f[..., :, None] * V[..., i, None, :]
-            total = total + f
-        q = feature(Q[..., i, :])
-        rows.append((q[..., None] * memory).sum(-2) / (q * total).sum(-1, keepdims=True))
-    return np.stack(rows, axis=-2)
-
-
-@linear.alternative("one more column of ones")
-def column_of_ones(Q, K, V, causal=False):
-    if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2] or K.shape[:-1] != V.shape[:-1]:
-        raise ValueError("shapes")
-    q, k = (np.where(x > 0, x + 1.0, np.exp(np.minimum(x, 0.0))) for x in (Q, K))
-    W = np.concatenate([V, np.ones((*V.shape[:-1], 1), dtype=V.dtype)], axis=-1)
-    if causal:
-        both = (q[..., None] * np.cumsum(k[..., None] * W[..., None, :], axis=-3)).sum(-2)
-    else:
-        both = q @ (k.swapaxes(-1, -2) @ W)
-    return (both[..., :-1] / both[..., -1:]).tolist()
-
-
-# --- grouped_query_attention -------------------------------------------------------------------------
-
-grouped = exercise.function("grouped_query_attention")
-GROUPED = "grouped_query_attention(Q, K, V)"
-GROUPED_MASKED = "grouped_query_attention(Q, K, V, mask)"
-FOUR = {
-    "Q": np.stack([Q2, Q2 * 2, -Q2, Q2[::-1]]),
-    "K": np.stack([K5[:3], K5[2:]]),
-    "V": np.stack([V5[:3], V5[2:] + 10]),
-}
-FOUR_MASK = np.array([[[True, True, False], [True, False, True]]])
-
-grouped.witness("values", "C1", GROUPED + "[0]", **FOUR)
-grouped.witness("values", "C2", GROUPED, **{**FOUR, "K": FOUR["K"][:1], "V": FOUR["V"][:1]})
-grouped.witness("mask", "C3", GROUPED_MASKED, **FOUR, mask=FOUR_MASK)
-grouped.witness(
-    "mask", "C3", GROUPED_MASKED, **FOUR,
-    mask=np.array([[[True, True, True], [False, False, False]]]), options={"no_warning": True},
-)  # fmt: skip
-grouped.witness("errors", "C4", GROUPED, **{**FOUR, "Q": FOUR["Q"][:3]}, options=RAISES)
-
-
-def groups(rng, batch=(), h=6, g=3, n=4, m=5, d_k=2, d_v=7, dtype=float):
-    return {
-        "Q": (rng.normal(size=(*batch, h, n, d_k)) * 1.3).astype(dtype),
-        "K": (rng.normal(size=(*batch, g, m, d_k)) * 1.3).astype(dtype),
-        "V": rng.normal(size=(*batch, g, m, d_v)).astype(dtype),
-    }
+def growing(case, step=3.0):
+    """Scores that grow from key to key: each tile has a new maximum."""
+    Q, K = case["Q"].copy(), case["K"].copy()
+    Q[..., 0], K[..., 0] = 1, step * np.arange(K.shape[-2])
+    return {**case, "Q": Q, "K": K}
 
 
 def some_mask(rng, *shape):
@@ -774,377 +64,2062 @@ def some_mask(rng, *shape):
     return mask
 
 
+def within(sentence, code, inputs, bound, booleans_too=True):
+    """The contract's bound; and a wider one, to tell a table of booleans, which fails the first
+    alone, from a table of numbers."""
+    yield Example(sentence, code, inputs, memory=bound, once=True)
+    if booleans_too:
+        yield Example(sentence, code, inputs, memory=6 * bound, once=True)
+
+
+# --- merge_partial ---------------------------------------------------------------------------------
+
+merge = exercise.function("merge_partial")
+MERGE = "merge_partial(m1, l1, o1, m2, l2, o2)"
+FIRST = {"m1": np.array([2.0, 0.0]), "l1": np.array([1.5, 1.0]), "o1": np.array([[3.0, 0.0, 1.0], [1.0, 1.0, -1.0]])}  # fmt: skip
+SECOND = {"m2": np.array([1.0, 3.0]), "l2": np.array([1.0, 2.0]), "o2": np.array([[0.0, 1.0, 2.0], [4.0, 0.0, -2.0]])}  # fmt: skip
+
+
+def state(scores, values):
+    """The state of these keys: scores (…, n, keys), values (…, keys, d_v)."""
+    m = scores.max(axis=-1)
+    powers = np.exp(scores - m[..., None])
+    return m, powers.sum(axis=-1), powers @ values
+
+
+def two_states(rng, batch=(), n=5, d_v=3, lift=0.0, dtype=float):
+    """The states of three and of four keys; `lift` is added to the scores of the second."""
+    parts = []
+    for keys, more in ((3, 0.0), (4, lift)):
+        scores = rng.normal(size=(*batch, n, keys)) * 2 + more
+        parts += state(scores, rng.normal(size=(*batch, keys, d_v)))
+    names = ("m1", "l1", "o1", "m2", "l2", "o2")
+    return {name: part.astype(dtype) for name, part in zip(names, parts, strict=True)}
+
+
+def emptied(case, half, rows=slice(None)):
+    """The case with an empty state for some queries in one half, "1" or "2"."""
+    case = {name: part.copy() for name, part in case.items()}
+    case[f"m{half}"][..., rows], case[f"l{half}"][..., rows] = -np.inf, 0
+    case[f"o{half}"][..., rows, :] = 0
+    return case
+
+
+merge.witness("values", "C1", MERGE, **FIRST, **SECOND)
+merge.witness(
+    "values", "C2", MERGE, **{k: np.stack([v, v[::-1]]) for k, v in (FIRST | SECOND).items()}
+)
+merge.witness("values", "C3", MERGE, **{**FIRST, "m1": np.array([4000.0, -3000.0])}, **SECOND)
+merge.witness("empty", "C4", MERGE, **emptied(FIRST | SECOND, "1"), options=QUIET)
+merge.witness("empty", "C4", MERGE, **emptied(FIRST | SECOND, "2", 0), options=QUIET)
+merge.witness("empty", "C4", MERGE, **emptied(emptied(FIRST | SECOND, "1"), "2"), options=QUIET)
+
+
+@merge.hidden("values")
+def _(rng):
+    for n, d_v in ((5, 3), (4, 7), (1, 4), (6, 1), (4, 4), (40, 2)):
+        yield Example("C1", MERGE, two_states(rng, (), n, d_v))
+    for lift in (9.0, -9.0):  # the maximum comes from the second, from the first
+        yield Example("C1", MERGE, two_states(rng, lift=lift))
+    keywords = "merge_partial(m1=m1, l1=l1, o1=o1, m2=m2, l2=l2, o2=o2)"
+    yield Example("C1", keywords, two_states(rng, lift=1.0))
+    chain = "merge_partial(*merge_partial(m1, l1, o1, m2, l2, o2), m1 + 1, l1, o1)"
+    yield Example("C1", chain, two_states(rng))
+    for batch in ((3,), (2, 3), (1,), (5,)):
+        yield Example("C2", MERGE, two_states(rng, batch))
+    yield Example("C2", MERGE, two_states(rng, (4,), 4, 4))
+    for lift in (-5000.0, 5000.0, 3e5):
+        yield Example("C3", MERGE, two_states(rng, lift=lift))
+    far = two_states(rng)
+    far["m1"] += rng.permutation([-9000.0, 4000.0, 0.0, 1200.0, -800.0])
+    far["m2"] += rng.permutation([-2000.0, 4000.0, 0.0, 7000.0, -800.0])
+    yield Example("C3", MERGE, far)
+    yield Example("C3", MERGE, two_states(rng, (3,), dtype=np.float32))
+    yield Example("C3", MERGE, two_states(rng, lift=-300, dtype=np.float32))
+
+
+@merge.hidden("empty")
+def _(rng):
+    for half in "12":
+        yield Example("C4", MERGE, emptied(two_states(rng), half), no_warning=True)
+        rows = rng.permutation(5)[:2]
+        yield Example("C4", MERGE, emptied(two_states(rng, (3,)), half, rows), no_warning=True)
+        yield Example(
+            "C4", MERGE, emptied(two_states(rng, lift=-4000), half, rows), no_warning=True
+        )
+    both = emptied(emptied(two_states(rng), "1"), "2")
+    yield Example("C4", MERGE, both, no_warning=True)
+    some = emptied(emptied(two_states(rng, (2,)), "1", [0, 3]), "2", [3, 4])
+    yield Example("C4", MERGE, some, no_warning=True)
+    single = emptied(emptied(two_states(rng, dtype=np.float32), "1", [0, 3]), "2", [3, 4])
+    yield Example("C4", MERGE, single, no_warning=True)
+    chain = "merge_partial(*merge_partial(m1, l1, o1, m1, l1, o1), m2, l2, o2)"
+    yield Example("C4", chain, emptied(two_states(rng), "1"), no_warning=True)
+
+
+SCALED = (
+    "    l = l1 * scale1 + l2 * scale2\n    o = o1 * scale1[..., None] + o2 * scale2[..., None]\n"
+)
+merge.slip(
+    "G01", "first-not-rescaled",
+    "The first state is not rescaled: where the second has the larger maximum, the sums of the first belong to another m.",
+    SCALED, "    l = l1 + l2 * scale2\n    o = o1 + o2 * scale2[..., None]\n",
+)  # fmt: skip
+merge.slip(
+    "G01", "second-not-rescaled",
+    "The second state is not rescaled: where the first has the larger maximum, the sums of the second belong to another m.",
+    SCALED, "    l = l1 * scale1 + l2\n    o = o1 * scale1[..., None] + o2\n",
+)  # fmt: skip
+merge.slip(
+    "G01", "nothing-rescaled", "The sums are added as they are: both belong to their own maximum, rescale them to the joint one.",
+    SCALED, "    l = l1 + l2\n    o = o1 + o2\n",
+)  # fmt: skip
+merge.slip(
+    "G01", "output-not-rescaled", "l is right, but o is added as it is: it needs the same factors.",
+    "o1 * scale1[..., None] + o2 * scale2[..., None]", "o1 + o2",
+)  # fmt: skip
+merge.slip(
+    "G01", "first-output-not-rescaled", "l is right, but the o of the first state is not rescaled.",
+    "o1 * scale1[..., None]", "o1",
+)  # fmt: skip
+merge.slip(
+    "G01", "sum-not-rescaled", "o is right, but the l's are added as they are: they need the same factors.",
+    "l1 * scale1 + l2 * scale2", "l1 + l2",
+)  # fmt: skip
+merge.slip(
+    "G01", "scaled-the-wrong-way", "Your factors are upside down: exp(old maximum − new maximum) makes the old sums smaller.",
+    "    l = l1", "    scale1, scale2 = 1 / np.maximum(scale1, 1e-300), 1 / np.maximum(scale2, 1e-300)\n    l = l1",
+)  # fmt: skip
+merge.slip(
+    "G02", "factors-exchanged", "Each state is multiplied by the other's factor.",
+    "    l = l1", "    scale1, scale2 = scale2, scale1\n    l = l1",
+)  # fmt: skip
+merge.slip(
+    "G02", "second-maximum", "m is the second state's; the larger of both is asked for.",
+    "    return m, l, o", "    return m2, l, o",
+)  # fmt: skip
+merge.slip(
+    "G02", "smaller-maximum", "You take the smaller of the two maxima: far scores overflow, and m is not the largest.",
+    "m = np.maximum(m1, m2)", "m = np.minimum(m1, m2)",
+)  # fmt: skip
+merge.slip(
+    "G02", "sum-of-the-maxima", "Your m is the sum of both maxima; it is the larger one.",
+    "m = np.maximum(m1, m2)", "m = m1 + m2",
+)  # fmt: skip
+merge.slip(
+    "A10", "maximum-of-all-queries", "You take one maximum for all queries: each query has its own.",
+    "m = np.maximum(m1, m2)", "m = np.full(m1.shape, np.maximum(m1, m2).max())",
+)  # fmt: skip
+merge.slip(
+    "G04", "normalised", "Your o is divided by l already: it stays unnormalised until the end, or it cannot be joined again.",
+    "    return m, l, o", "    return m, l, o / np.where(l > 0, l, 1)[..., None]",
+)  # fmt: skip
+merge.slip(
+    "G04", "outputs-averaged", "You treat o as an output and average; it is a sum, not yet divided by l.",
+    "    return m, l, o", "    return m, l, (l1[..., None] * o1 + l2[..., None] * o2) / np.where(l1 + l2 > 0, l1 + l2, 1)[..., None]",
+)  # fmt: skip
+merge.slip(
+    "G06", "log-sum", "Your l is the logarithm of the sum; the sum itself is asked for.",
+    "    return m, l, o", "    return m, np.log(np.where(l > 0, l, 1)), o",
+)  # fmt: skip
+merge.slip(
+    "G06", "log-sum-exp", "Your m is the log of the sum of exponentials (m + log l); the largest score is asked for.",
+    "    return m, l, o", "    return m + np.log(np.where(l > 0, l, 1)), l, o",
+)  # fmt: skip
+merge.slip(
+    "B61", "other-order", "All three are right but in another order: (m, l, o) is asked for.",
+    "    return m, l, o", "    return o, m, l",
+)  # fmt: skip
+merge.slip(
+    "B61", "output-only", "Three results are asked for, (m, l, o): the state goes on.",
+    "    return m, l, o", "    return o / np.where(l > 0, l, 1)[..., None]",
+)  # fmt: skip
+merge.slip(
+    "G03", "nan-for-empty", "Two empty states give NaN: −inf − (−inf) has no value. Subtract something finite there.",
+    "np.where(np.isneginf(m), 0, m)", "m",
+)  # fmt: skip
+merge.slip(
+    "G03", "warns", "The numbers are right, but −inf − (−inf) gives a warning: avoid it, or silence it there.",
+    "    finite = np.where(np.isneginf(m), 0, m)  # -inf minus -inf would be NaN\n"
+    "    scale1 = np.exp(m1 - finite)  # what the old sums are worth under the new maximum\n"
+    "    scale2 = np.exp(m2 - finite)\n",
+    "    scale1 = np.nan_to_num(np.exp(m1 - m))\n    scale2 = np.nan_to_num(np.exp(m2 - m))\n",
+)  # fmt: skip
+merge.slip(
+    "G03", "finite-floor",
+    "An empty state comes out with a finite maximum (−1e30 or the like): its m is −inf, and two empty states give such a state again.",
+    "m = np.maximum(m1, m2)", "m = np.maximum(np.maximum(m1, m2), -1e30)",
+)  # fmt: skip
+merge.slip(
+    "G03", "zero-for-empty", "Two empty states come out with the maximum 0: a later state with lower scores would be lost under it. Keep −inf.",
+    "    return m, l, o", "    return finite, l, o",
+)  # fmt: skip
+merge.slip(
+    "G03", "empty-counts-as-one", "An empty state counts like a key: its l is 0 and stays 0.",
+    "    return m, l, o", "    return m, np.where(l > 0, l, 1), o",
+)  # fmt: skip
+merge.slip(
+    "G03", "first-empty-forgotten", "Where the second state is empty, the first is lost.",
+    "    return m, l, o", "    empty = np.isneginf(m2)\n    return m, np.where(empty, 0, l), np.where(empty[..., None], 0, o)",
+)  # fmt: skip
+merge.slip(
+    "A09", "without-the-maximum", "You go back to exp of the scores themselves: for large scores that overflows.",
+    "    l = l1 * scale1 + l2 * scale2\n",
+    "    scale1, scale2 = np.exp(m1) / np.exp(finite), np.exp(m2) / np.exp(finite)\n    l = l1 * scale1 + l2 * scale2\n",
+)  # fmt: skip
+merge.slip(
+    "X01", "no-axis-for-the-width",
+    "The factors of the queries are laid over the columns of o: give them an axis (`scale[..., None]`).",
+    "o1 * scale1[..., None] + o2 * scale2[..., None]", "o1 * scale1 + o2 * scale2",
+)  # fmt: skip
+merge.slip(
+    "A24", "changes-inputs", "Your function changes l1 or o1 in place: the caller's state has other numbers afterwards.",
+    SCALED, "    l1 *= scale1\n    l1 += l2 * scale2\n    l = l1\n    o = o1 * scale1[..., None] + o2 * scale2[..., None]\n",
+)  # fmt: skip
+
+
+@merge.misconception(
+    "B64", "Your function takes one axis of queries only; any number of batch axes may lead."
+)
+def merge_in_a_loop(m1, l1, o1, m2, l2, o2):
+    m, l, o = [], [], []
+    for i in range(len(m1)):
+        top = max(float(m1[i]), float(m2[i]))
+        a = math.exp(m1[i] - top) if l1[i] > 0 else 0.0
+        b = math.exp(m2[i] - top) if l2[i] > 0 else 0.0
+        m.append(top)
+        l.append(a * l1[i] + b * l2[i])
+        o.append(a * o1[i] + b * o2[i])
+    return np.array(m), np.array(l), np.array(o)
+
+
+@merge.alternative("by the difference of the maxima")
+def by_the_difference(m1, l1, o1, m2, l2, o2):
+    first = m1 >= m2
+    gap = np.where(np.isneginf(m1) & np.isneginf(m2), 0, np.where(first, m2, m1))
+    top = np.where(np.isneginf(np.maximum(m1, m2)), 0, np.maximum(m1, m2))
+    small = np.exp(gap - top)
+    a, b = np.where(first, 1, small), np.where(first, small, 1)
+    return np.maximum(m1, m2), a * l1 + b * l2, a[..., None] * o1 + b[..., None] * o2
+
+
+@merge.alternative("silenced, then repaired")
+def silenced(m1, l1, o1, m2, l2, o2):
+    m = np.maximum(m1, m2)
+    with np.errstate(invalid="ignore"):
+        a = np.where(np.isneginf(m1), 0.0, np.exp(m1 - m))
+        b = np.where(np.isneginf(m2), 0.0, np.exp(m2 - m))
+    return [m, a * l1 + b * l2, np.einsum("...n,...nd->...nd", a, o1) + b[..., None] * o2]
+
+
+@merge.alternative("loops into lists")
+def merge_lists(m1, l1, o1, m2, l2, o2):
+    if np.ndim(m1) > 1:
+        items = [merge_lists(*item) for item in zip(m1, l1, o1, m2, l2, o2)]
+        return tuple(list(part) for part in zip(*items))
+    m, l, o = [], [], []
+    for a, la, oa, b, lb, ob in zip(m1, l1, o1, m2, l2, o2):
+        top = max(a, b)
+        fa = 0.0 if a == -math.inf else math.exp(a - top)
+        fb = 0.0 if b == -math.inf else math.exp(b - top)
+        m.append(float(top))
+        l.append(float(la * fa + lb * fb))
+        o.append([float(x * fa + y * fb) for x, y in zip(oa, ob)])
+    return m, l, o
+
+
+@merge.alternative("stacked states")
+def stacked_states(m1, l1, o1, m2, l2, o2):
+    ms, ls, os = np.stack([m1, m2]), np.stack([l1, l2]), np.stack([o1, o2])
+    m = ms.max(axis=0)
+    factors = np.exp(ms - np.nan_to_num(m, neginf=0.0))
+    return m, (factors * ls).sum(axis=0), (factors[..., None] * os).sum(axis=0)
+
+
+@merge.alternative("in float64, row by index")
+def by_index(m1, l1, o1, m2, l2, o2):
+    m = np.array(m1, dtype=float)
+    l, o = np.zeros(m.shape), np.zeros(o1.shape)
+    for i in np.ndindex(m.shape):
+        m[i] = m1[i] if m1[i] > m2[i] else m2[i]
+        for top, total, mix in ((m1[i], l1[i], o1[i]), (m2[i], l2[i], o2[i])):
+            if total > 0:
+                l[i] += np.exp(top - m[i]) * total
+                o[i] += np.exp(top - m[i]) * mix
+    return m, l, o
+
+
+# --- tiled_attention -------------------------------------------------------------------------------
+
+tiled = exercise.function("tiled_attention", uses=("merge_partial",))
+TILED = "tiled_attention(Q, K, V, tile)"
+CAUSAL_TILED = "tiled_attention(Q, K, V, tile, causal=True)"
+# Long inputs are made on the spot, so that a report stays short.
+LONG_TILED = (
+    "x = np.sin(np.arange(4.0 * n).reshape(n, 4) ** 1.5)\n"
+    "np.array(tiled_attention(x, x[::-1], x[:, :2], 8, causal))[::512]"
+)
+
+tiled.witness("values", "C1", TILED, **QKV, tile=2)
+tiled.witness("values", "C1", TILED, **QKV, tile=3)
+tiled.witness("values", "C1", TILED, **QKV, tile=9)
+tiled.witness("values", "C3", TILED, **peaked(QKV, 1), tile=2)
+tiled.witness(
+    "values", "C3", TILED,
+    Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:3], K4[1:]]), V=np.stack([V4[:3], V4[1:]]), tile=2,
+)  # fmt: skip
+tiled.witness("causal", "C2", CAUSAL_TILED, Q=K4, K=K4 / 2, V=V4, tile=2)
+tiled.witness("causal", "C2", CAUSAL_TILED, **QKV, tile=2)
+tiled.witness("causal", "C2", CAUSAL_TILED, Q=Q3, K=K4[:2], V=V4[:2], tile=1, options=QUIET)
+for causal in (False, True):
+    tiled.witness(
+        "memory", "C4", LONG_TILED, n=1024, causal=causal, options={"memory": float(1024**2)}
+    )
+tiled.witness("errors", "C5", TILED, **{**QKV, "K": np.ones((4, 3))}, tile=2, options=RAISES)
+tiled.witness("errors", "C5", TILED, **{**QKV, "V": V4[:3]}, tile=2, options=RAISES)
+
+
+@tiled.hidden("values")
+def _(rng):
+    sizes = [(5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (3, 8, 16, 1), (4, 4, 4, 4)]
+    for n, m, d_k, d_v in sizes:
+        case = draw(rng, (), n, m, d_k, d_v)
+        for tile in rng.permutation([1, 2, 3, 4, 5, m, m + 1, 100])[:3]:
+            yield Example("C1", TILED, {**case, "tile": int(tile)})
+    for tile in (1, 4, 7, 8):
+        yield Example("C1", TILED, {**growing(draw(rng)), "tile": tile})
+    falling = growing(draw(rng), -3.0)
+    yield Example("C1", "tiled_attention(Q=Q, K=K, V=V, tile=tile)", {**falling, "tile": 3})
+    yield Example(
+        "C1", "tiled_attention(Q, K, V, tile, False)", {**draw(rng, (), 30, 41), "tile": 6}
+    )
+    for batch in ((3,), (2, 3), (1,), (3, 1, 2)):
+        yield Example("C3", TILED, {**draw(rng, batch), "tile": 3})
+    yield Example("C3", TILED, {**draw(rng, (4,), 4, 4, 4, 4), "tile": 2})
+    yield Example("C3", TILED, {**peaked(draw(rng), 3), "tile": 2})
+    yield Example("C3", TILED, {**low(draw(rng)), "tile": 3})
+    yield Example("C3", TILED, {**growing(draw(rng), 2500.0), "tile": 2})
+    yield Example("C3", TILED, {**integers(draw(rng)), "tile": 3})
+    yield Example("C3", TILED, {**draw(rng, (3,), dtype=np.float32), "tile": 2})
+    strided = {name: np.asfortranarray(value) for name, value in draw(rng, (3,)).items()}
+    yield Example("C3", TILED, {**strided, "tile": 4})
+
+
+@tiled.hidden("causal")
+def _(rng):
+    for n, m, tile in (
+        (6, 6, 2),
+        (5, 5, 4),
+        (7, 7, 9),
+        (3, 8, 3),
+        (4, 9, 4),
+        (1, 6, 2),
+        (30, 30, 7),
+    ):
+        yield Example("C2", CAUSAL_TILED, {**draw(rng, (), n, m), "tile": tile})
+    for n, m, tile in ((7, 4, 2), (8, 3, 5), (5, 1, 1)):
+        yield Example("C2", CAUSAL_TILED, {**draw(rng, (), n, m), "tile": tile}, no_warning=True)
+    yield Example(
+        "C2", "tiled_attention(Q, K, V, tile, True)", {**draw(rng, (3,), 6, 6), "tile": 4}
+    )
+    batch = {**draw(rng, (2, 3), 5, 4), "tile": 3}
+    yield Example("C2", CAUSAL_TILED, batch, no_warning=True)
+    later = growing(draw(rng, (), 6, 6), 60.0)  # later keys score far above the earlier ones
+    yield Example("C2", CAUSAL_TILED, {**later, "tile": 2})
+    yield Example("C2", CAUSAL_TILED, {**low(draw(rng, (), 6, 6)), "tile": 4})
+    yield Example("C2", CAUSAL_TILED, {**integers(draw(rng, (), 6, 7)), "tile": 3})
+    single = draw(rng, (), 7, 5, dtype=np.float32)
+    yield Example("C2", CAUSAL_TILED, {**single, "tile": 2}, no_warning=True)
+
+
+@tiled.hidden("memory")
+def _(rng):
+    for causal in (False, True):
+        inputs = {**draw(rng, (), 1024, 1024), "tile": 8, "causal": causal}
+        code = "tiled_attention(Q, K, V, tile, causal)"
+        yield from within("C4", code, inputs, 1024.0**2, booleans_too=not causal)
+
+
+@tiled.hidden("errors")
+def _(rng):
+    shapes = [((4, 3), (5, 2), (5, 6)), ((4, 3), (5, 3), (6, 3)), ((4, 3), (5, 3), (1, 3))]
+    shapes += [((3, 4, 2), (2, 5, 2), (2, 5, 2)), ((3, 4, 2), (3, 5, 2), (2, 5, 2))]
+    shapes += [((3, 4, 2), (3, 5, 2), (1, 5, 2)), ((1, 4, 2), (3, 5, 2), (3, 5, 2))]
+    shapes += [
+        ((4, 1), (5, 3), (5, 2)),
+        ((3, 4, 2), (3, 5, 2), (5, 2)),
+        ((4, 2), (5, 2), (3, 5, 2)),
+    ]
+    for q, k, v in shapes:
+        inputs = {"Q": rng.normal(size=q), "K": rng.normal(size=k), "V": rng.normal(size=v)}
+        yield Example("C5", TILED, {**inputs, "tile": 2}, raises="ValueError")
+    long_values = {**draw(rng), "V": rng.normal(size=(9, 3))}  # the tiles fit, the whole does not
+    yield Example("C5", TILED, {**long_values, "tile": 7}, raises="ValueError")
+
+
+JOIN = "        top, total, mix = merge_partial(top, total, mix, *state)\n"
+tiled.slip(
+    "G01", "old-sums-not-rescaled",
+    "When a later tile has a larger maximum, the old sums are not rescaled: call merge_partial, which does it.",
+    JOIN,
+    "        new = np.maximum(top, highest)\n"
+    "        now = np.exp(np.where(np.isneginf(highest), -np.inf, highest) - np.where(np.isneginf(new), 0, new))\n"
+    "        top, total, mix = new, total + now * state[1], mix + now[..., None] * state[2]\n",
+)  # fmt: skip
+tiled.slip(
+    "G01", "last-tile-only", "Only the last tile counts: join each tile's state with the one before.",
+    JOIN, "        top, total, mix = state\n",
+)  # fmt: skip
+tiled.slip(
+    "F09", "mean-of-tiles", "Each tile gets a softmax of its own, and the results are averaged: tiles with high scores should count more.",
+    JOIN,
+    "        parts = state[2] / np.where(state[1] > 0, state[1], 1)[..., None]\n"
+    "        mix, total = mix + (state[1] > 0)[..., None] * parts, total + (state[1] > 0)\n",
+)  # fmt: skip
+tiled.slip(
+    "G04", "not-normalised", "The division by the sum of exponentials is missing at the end.",
+    "return mix / np.where(total > 0, total, 1)[..., None]", "return mix",
+)  # fmt: skip
+tiled.slip(
+    "G05", "last-partial-tile-ignored", "Keys that do not fill a whole tile are left out.",
+    "range(0, m, tile)", "range(0, max(m - tile + 1, 1 if m < tile else 0), tile)",
+)  # fmt: skip
+tiled.slip(
+    "G05", "small-inputs-ignored", "With a tile larger than the number of keys nothing is computed.",
+    "range(0, m, tile)", "range(0, m // tile * tile or 0, tile)",
+)  # fmt: skip
+tiled.slip(
+    "G05", "tiles-overlap", "The last tile is moved back so that it is full: some keys are counted twice.",
+    "keys = np.arange(start, min(start + tile, m))",
+    "keys = np.arange(max(min(start, m - tile), 0), min(start + tile, m))",
+)  # fmt: skip
+tiled.slip(
+    "G05", "one-key-skipped", "One key is lost at the end of every tile.",
+    "keys = np.arange(start, min(start + tile, m))",
+    "keys = np.arange(start, max(min(start + tile, m) - 1, start + 1))",
+)  # fmt: skip
+tiled.slip(
+    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "attention_scores(Q, K[..., keys, :])", "Q @ np.swapaxes(K[..., keys, :], -1, -2)",
+)  # fmt: skip
+tiled.slip(
+    "B02", "scaled-twice", "Your scores are divided by √d_k twice: `attention_scores` does it already.",
+    "attention_scores(Q, K[..., keys, :])", "attention_scores(Q, K[..., keys, :]) / math.sqrt(Q.shape[-1])",
+)  # fmt: skip
+tiled.slip(
+    "B39", "causal-ignored", "`causal` has no effect: later keys are seen.",
+    "        if causal:\n            scores = np.where(keys <= last[:, None], scores, -np.inf)\n", "",
+)  # fmt: skip
+tiled.slip(
+    "B37", "aligned-at-the-start", "Your causal mask is aligned at the start: with n queries and m keys, query i sees the keys up to i + (m − n).",
+    "np.arange(n) + (m - n)", "np.arange(n)",
+)  # fmt: skip
+tiled.slip(
+    "B34", "causal-hides-itself", "With `causal` a query does not see its own position.",
+    "keys <= last[:, None]", "keys < last[:, None]",
+)  # fmt: skip
+tiled.slip(
+    "B35", "one-too-far", "With `causal` a query sees one key too many: the next one leaks.",
+    "keys <= last[:, None]", "keys <= last[:, None] + 1",
+)  # fmt: skip
+tiled.slip(
+    "B36", "looks-ahead", "With `causal` a query sees the later keys instead of the earlier ones.",
+    "keys <= last[:, None]", "keys >= last[:, None]",
+)  # fmt: skip
+tiled.slip(
+    "F12", "causal-by-whole-tiles", "A query sees its whole tile, later keys included: inside a tile the mask is needed as well.",
+    "keys <= last[:, None]", "np.full(len(keys), start) <= last[:, None]",
+)  # fmt: skip
+tiled.slip(
+    "F12", "own-tile-left-out", "A query only sees the tiles that lie wholly before it: of its own tile it sees the keys up to its position.",
+    "keys <= last[:, None]", "np.full(len(keys), keys[-1]) <= last[:, None]",
+)  # fmt: skip
+tiled.slip(
+    "X02", "places-in-the-tile", "The causal mask counts the keys of each tile from 0: their place in the whole text counts.",
+    "keys <= last[:, None]", "keys - start <= last[:, None]",
+)  # fmt: skip
+tiled.slip(
+    "B27", "filled-with-minus-100", "Hidden scores become −100. Where the visible ones are lower than that, the hidden keys win: use −inf.",
+    "np.where(keys <= last[:, None], scores, -np.inf)", "np.where(keys <= last[:, None], scores, -100)",
+)  # fmt: skip
+tiled.slip(
+    "B32", "mean-for-nothing", "A query that sees nothing gets the mean of the values: a finite penalty makes all its scores equal. Its output is 0.",
+    "np.where(keys <= last[:, None], scores, -np.inf)", "np.where(keys <= last[:, None], scores, -1e9)",
+)  # fmt: skip
+tiled.slip(
+    "B31", "nan-for-nothing", "A query that sees nothing gets NaN (0/0): its output is 0.",
+    "np.where(total > 0, total, 1)", "total",
+)  # fmt: skip
+tiled.slip(
+    "X03", "warns", "The numbers are right, but a query that sees nothing gives a warning (0/0).",
+    "return mix / np.where(total > 0, total, 1)[..., None]", "return np.nan_to_num(mix / total[..., None])",
+)  # fmt: skip
+tiled.slip(
+    "G03", "hidden-tile-is-nan", "A tile in which a query sees nothing gives NaN: −inf − (−inf) has no value.",
+    "np.where(np.isneginf(highest), 0, highest)", "highest",
+)  # fmt: skip
+tiled.slip(
+    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "powers @ V[..., keys, :]", "powers @ K[..., keys, :][..., np.arange(V.shape[-1]) % K.shape[-1]]",
+)  # fmt: skip
+tiled.slip(
+    "X04", "values-of-the-first-tile", "Every tile uses the values of the first: keys and values are read together.",
+    "V[..., keys, :]", "V[..., keys - start, :]",
+)  # fmt: skip
+tiled.slip(
+    "A26", "cut-to-integers", "Integer values come out truncated: the output took its dtype from V.",
+    "return mix / np.where(total > 0, total, 1)[..., None]",
+    "return (mix / np.where(total > 0, total, 1)[..., None]).astype(V.dtype)",
+)  # fmt: skip
+tiled.slip(
+    "A21", "rounded", "Your output is rounded. Round for printing only.",
+    "return mix / np.where(total > 0, total, 1)[..., None]",
+    "return np.round(mix / np.where(total > 0, total, 1)[..., None], 4)",
+)  # fmt: skip
+tiled.slip(
+    "A48", "first-item-only", "All batch items read the keys of the first one.",
+    "    n, m = Q.shape[-2], K.shape[-2]\n",
+    "    n, m = Q.shape[-2], K.shape[-2]\n    K = np.broadcast_to(K[(0,) * (K.ndim - 2)], K.shape)\n",
+)  # fmt: skip
+tiled.slip(
+    "X05", "values-not-checked", "Keys and values that do not belong together raise no ValueError: the tiles fit, so test the whole shapes.",
+    " or V.shape[:-1] != K.shape[:-1]", "",
+)  # fmt: skip
+
+
+@tiled.misconception(
+    "F14",
+    "The numbers are right, but you make the full table of queries × keys. Read the keys tile by tile, and keep only the state.",
+)
+def dense(Q, K, V, tile, causal=False):
+    mask = causal_mask(Q.shape[-2], K.shape[-2]) if causal else None
+    return attention(Q, K, V, mask)[0]
+
+
+@tiled.misconception(
+    "F14",
+    "Without `causal` you need little memory; with it the mask has an entry for every pair. Make it tile by tile, from the positions.",
+)
+def full_causal_mask(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    mask = causal_mask(Q.shape[-2], K.shape[-2]) if causal else None
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for start in range(0, Q.shape[-2], 8):
+        rows = slice(start, start + 8)
+        output[..., rows, :] = attention(
+            Q[..., rows, :], K, V, mask if mask is None else mask[rows]
+        )[0]
+    return output
+
+
+@tiled.misconception(
+    "F14",
+    "A boolean table of all pairs is made. It is smaller than the scores, but it is a table of all pairs, too.",
+)
+def full_mask_always(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    mask = causal_mask(n, m) if causal else np.ones((n, m), dtype=bool)
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for start in range(0, n, 8):
+        rows = slice(start, start + 8)
+        output[..., rows, :] = attention(Q[..., rows, :], K, V, mask[rows])[0]
+    return output
+
+
+@tiled.misconception(
+    "A09",
+    "exp of large scores overflows, and of very low ones vanishes: the state needs the largest score so far.",
+)
+def no_running_maximum(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    total = np.zeros((*Q.shape[:-1], 1))
+    mix = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for start in range(0, m, tile):
+        keys = np.arange(start, min(start + tile, m))
+        powers = np.exp(attention_scores(Q, K[..., keys, :]))
+        if causal:
+            powers = powers * (keys <= np.arange(n)[:, None] + m - n)
+        total += powers.sum(axis=-1, keepdims=True)
+        mix += powers @ V[..., keys, :]
+    return mix / np.where(total > 0, total, 1)
+
+
+@tiled.misconception(
+    "G05", "The last tile is filled up with zeros, and these get weight like keys: exp(0) = 1."
+)
+def zero_filled(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    sides = [(0, 0)] * (K.ndim - 2) + [(0, -m % tile), (0, 0)]
+    K, V = np.pad(K, sides), np.pad(V, sides)
+    if causal:
+        return attention(Q, K[..., :m, :], V[..., :m, :], causal_mask(n, m))[0]
+    return attention(Q, K, V)[0]
+
+
+@tiled.misconception(
+    "B61", "Your function returns the weights as well; here the output alone is asked for."
+)
+def tiled_with_weights(Q, K, V, tile, causal=False):
+    mask = causal_mask(Q.shape[-2], K.shape[-2]) if causal else None
+    return attention(Q, K, V, mask)
+
+
+@tiled.misconception("B64", "Your function takes two axes only; any number of batch axes may lead.")
+def tiled_two_axes(Q, K, V, tile, causal=False):
+    n, d_k = Q.shape
+    m, d_v = V.shape
+    if K.shape != (m, d_k):
+        raise ValueError("shapes")
+    output = np.zeros((n, d_v))
+    for i in range(n):
+        seen = m if not causal else max(i + 1 + m - n, 0)
+        if seen:
+            output[i] = attention(Q[i : i + 1], K[:seen], V[:seen])[0][0]
+    return output
+
+
+@tiled.alternative("queries in chunks, all keys at once")
+def chunks_of_queries(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for start in range(0, n, tile):
+        rows = np.arange(start, min(start + tile, n))
+        mask = np.arange(m) <= rows[:, None] + m - n if causal else None
+        output[..., rows, :] = attention(Q[..., rows, :], K, V, mask)[0]
+    return output
+
+
+@tiled.alternative("query by query, the visible keys only")
+def query_by_query(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    rows = []
+    for i in range(n):
+        seen = max(m - n + i + 1, 0) if causal else m
+        if seen == 0:
+            rows.append(np.zeros((*Q.shape[:-2], 1, V.shape[-1])))
+        else:
+            rows.append(attention(Q[..., i : i + 1, :], K[..., :seen, :], V[..., :seen, :])[0])
+    return np.concatenate(rows, axis=-2)
+
+
+@tiled.alternative("running maximum inline")
+def running_maximum(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    top = np.full((*Q.shape[:-1], 1), -1e30)
+    total, mix = np.zeros(top.shape), np.zeros((*Q.shape[:-1], V.shape[-1]))
+    last = (np.arange(n) + m - n)[:, None]
+    for start in range(0, m, tile):
+        k, v = K[..., start : start + tile, :], V[..., start : start + tile, :]
+        s = np.einsum("...id,...jd->...ij", Q, k) / np.sqrt(Q.shape[-1])
+        visible = np.arange(start, start + k.shape[-2]) <= (last if causal else m)
+        new = np.maximum(top, np.where(visible, s, -1e30).max(axis=-1, keepdims=True))
+        e = np.exp(np.minimum(s - new, 0)) * visible
+        old = np.exp(top - new)
+        top, total, mix = new, total * old + e.sum(axis=-1, keepdims=True), mix * old + e @ v
+    total[total == 0] = 1
+    return mix / total
+
+
+@tiled.alternative("two passes")
+def two_passes(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    last = np.arange(n)[:, None] + m - n if causal else np.full((n, 1), m)
+
+    def tiles():
+        for start in range(0, m, tile):
+            part = slice(start, min(start + tile, m))
+            s = attention_scores(Q, K[..., part, :])
+            yield part, np.where(np.arange(part.start, part.stop) <= last, s, -np.inf)
+
+    top = np.full((*Q.shape[:-1], 1), -np.inf)
+    for _, s in tiles():
+        top = np.maximum(top, s.max(axis=-1, keepdims=True))
+    top[np.isneginf(top)] = 0
+    total = sum(np.exp(s - top).sum(axis=-1, keepdims=True) for _, s in tiles())
+    mix = sum(np.exp(s - top) @ V[..., part, :] for part, s in tiles())
+    return mix / np.maximum(total, 1e-300)
+
+
+@tiled.alternative("tiles of queries and of keys, states in a list")
+def states_in_a_list(Q, K, V, tile, causal=False):
+    if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    parts = []
+    for i in range(0, n, 64):
+        q = Q[..., i : i + 64, :]
+        rows = np.arange(i, i + q.shape[-2])[:, None] + m - n
+        joined = None
+        for j in range(0, m, tile):
+            s = attention_scores(q, K[..., j : j + tile, :]).astype(float)
+            if causal:
+                s[..., np.arange(j, j + s.shape[-1]) > rows] = -np.inf
+            high = s.max(axis=-1)
+            e = np.exp(s - np.where(high > -np.inf, high, 0)[..., None])
+            now = (high, e.sum(axis=-1), e @ V[..., j : j + tile, :])
+            joined = now if joined is None else merge_partial(*joined, *now)
+        parts.append(np.asarray(joined[2]) / np.maximum(joined[1], 1e-300)[..., None])
+    return np.concatenate(parts, axis=-2).tolist()
+
+
+# --- linear_attention ------------------------------------------------------------------------------
+
+linear = exercise.function("linear_attention")
+LINEAR = "linear_attention(Q, K, V)"
+CAUSAL_LINEAR = "linear_attention(Q, K, V, causal=True)"
+LONG_LINEAR = (
+    "x = np.sin(np.arange(4.0 * n).reshape(n, 4) ** 1.5)\n"
+    "np.array(linear_attention(x, x[::-1], x[:, :2], causal))[::750]"
+)
+
+linear.witness("values", "C1", LINEAR, **QKV)
+linear.witness("values", "C1", LINEAR, Q=Q3[:1], K=K4[:1], V=V4[2:3])
+linear.witness(
+    "values",
+    "C3",
+    LINEAR,
+    Q=np.stack([Q3[:2], -Q3[:2]]),
+    K=np.stack([K4[:3], K4[1:]]),
+    V=np.stack([V4[:3], V4[1:]]),
+)
+linear.witness(
+    "values",
+    "C3",
+    LINEAR,
+    Q=np.array([[1, -2]]),
+    K=np.array([[3, 0], [-1, 2]]),
+    V=np.array([[1, 2, 3], [4, 5, 7]]),
+)
+linear.witness(
+    "values", "C3", LINEAR, Q=Q3[:1], K=np.array([[-15.0, 2.0], [900.0, -3.0]]), V=V4[:2]
+)
+linear.witness("causal", "C2", CAUSAL_LINEAR, Q=K4 / 2, K=K4, V=V4)
+for causal in (False, True):
+    linear.witness(
+        "memory", "C4", LONG_LINEAR, n=1500, causal=causal, options={"memory": 1500**2 / 2}
+    )
+
+
+@linear.hidden("values")
+def _(rng):
+    sizes = [(5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (3, 8, 16, 1), (4, 4, 4, 4)]
+    for n, m, d_k, d_v in sizes:
+        yield Example("C1", LINEAR, draw(rng, (), n, m, d_k, d_v))
+    yield Example("C1", "linear_attention(Q=Q, K=K, V=V)", draw(rng, (), 6, 5))
+    yield Example("C1", "linear_attention(Q, K, V, False)", draw(rng, (), 6, 6))
+    for batch in ((3,), (2, 3), (1,), (3, 1, 2)):
+        yield Example("C3", LINEAR, draw(rng, batch))
+    yield Example("C3", LINEAR, draw(rng, (4,), 4, 4, 4, 4))
+    case = draw(rng)
+    case["Q"][1], case["K"][2:] = case["Q"][1] - 12, case["K"][2:] - 13
+    yield Example("C3", LINEAR, case)
+    case = draw(rng)
+    case["Q"][2, 1], case["K"][3, 0] = 2000, 1500
+    yield Example("C3", LINEAR, case)
+    yield Example("C3", LINEAR, integers(draw(rng)))
+    yield Example("C3", LINEAR, draw(rng, (3,), dtype=np.float32))
+    yield Example("C3", LINEAR, {k: np.asfortranarray(v) for k, v in draw(rng, (3,)).items()})
+
+
+@linear.hidden("causal")
+def _(rng):
+    for n, d_k, d_v in ((5, 4, 3), (8, 2, 5), (1, 3, 2), (7, 9, 1), (4, 4, 4), (150, 3, 2)):
+        yield Example("C2", CAUSAL_LINEAR, draw(rng, (), n, n, d_k, d_v))
+    yield Example("C2", "linear_attention(Q, K, V, True)", draw(rng, (), 6, 6))
+    for batch in ((3,), (2, 3), (1,)):
+        yield Example("C2", CAUSAL_LINEAR, draw(rng, batch, 6, 6))
+    yield Example("C2", CAUSAL_LINEAR, draw(rng, (4,), 4, 4, 4, 4))
+    case = draw(rng, (), 6, 6)
+    case["K"][4:] += 30  # later keys weigh far more than the earlier ones
+    yield Example("C2", CAUSAL_LINEAR, case)
+    yield Example("C2", CAUSAL_LINEAR, integers(draw(rng, (), 6, 6)))
+    yield Example("C2", CAUSAL_LINEAR, draw(rng, (3,), 6, 6, dtype=np.float32))
+
+
+@linear.hidden("memory")
+def _(rng):
+    for causal in (False, True):
+        inputs = {**draw(rng, (), 1500, 1500), "causal": causal}
+        code = "linear_attention(Q, K, V, causal)"
+        yield Example("C4", code, inputs, memory=1500**2 / 2, once=True)
+
+
+PHI = "np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))"
+linear.slip(
+    "G08", "no-normaliser", "The division by the sum of φ(q)·φ(k) is missing: with values of 1 the result must be 1.",
+    "return Q @ memory / (Q @ total[..., None])", "return Q @ memory",
+)  # fmt: skip
+linear.slip(
+    "G08", "divided-by-the-number-of-keys", "You divide by the number of keys; divide by the sum of φ(q)·φ(k).",
+    "return Q @ memory / (Q @ total[..., None])", "return Q @ memory / K.shape[-2]",
+)  # fmt: skip
+linear.slip(
+    "G09", "normaliser-by-feature", "The normaliser is taken feature by feature; it is one number for each query, the product φ(q)·Σφ(k).",
+    "return Q @ memory / (Q @ total[..., None])",
+    "return (Q / total[..., None, :]) @ memory",
+)  # fmt: skip
+linear.slip(
+    "G08", "keys-normalised", "The keys are normalised on their own (each feature over the keys); the sum of φ(q)·φ(k) is one number per query.",
+    "memory = np.swapaxes(K, -1, -2) @ V  # (…, d_k, d_v), the sum of φ(k) vᵀ",
+    "K = K / K.sum(axis=-2, keepdims=True)\n        memory = np.swapaxes(K, -1, -2) @ V",
+)  # fmt: skip
+linear.slip(
+    "G10", "causal-ignored", "`causal` has no effect: later keys count.",
+    "if not causal:", "if True:",
+)  # fmt: skip
+linear.slip(
+    "G10", "causal-normaliser-whole", "With `causal` the numerator is right, but the normaliser sums over all keys.",
+    "total = np.cumsum(K, axis=-2)", "total = K.sum(axis=-2, keepdims=True)",
+)  # fmt: skip
+linear.slip(
+    "G10", "causal-numerator-whole", "With `causal` the normaliser is right, but the numerator sums over all keys.",
+    "memory = np.cumsum(pairs, axis=-3)", "memory = pairs.sum(axis=-3, keepdims=True)",
+)  # fmt: skip
+linear.slip(
+    "G10", "cumulated-over-features", "Your running sum goes over the features: it goes over the positions.",
+    "np.cumsum(K, axis=-2)", "np.cumsum(K, axis=-1)",
+)  # fmt: skip
+linear.slip(
+    "G10", "cumulated-over-the-batch", "Your running sum goes over the first axis, which with a batch is the batch: name the axis from the end.",
+    "np.cumsum(pairs, axis=-3)", "np.cumsum(pairs, axis=0)",
+)  # fmt: skip
+linear.slip(
+    "B34", "causal-without-itself", "With `causal` a query does not see its own key: the sums run over j ≤ i.",
+    "    mixed = ",
+    "    memory, total = memory - pairs, total - K\n    total[..., 0, :] = 1\n    mixed = ",
+)  # fmt: skip
+linear.slip(
+    "B36", "causal-backwards", "With `causal` the sums run over the later keys: they run over j ≤ i.",
+    "    mixed = ",
+    "    memory = pairs.sum(axis=-3, keepdims=True) - memory + pairs\n"
+    "    total = K.sum(axis=-2, keepdims=True) - total + K\n    mixed = ",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-is-relu", "Your φ is max(x, 0): some queries and keys become all 0. φ(x) = elu(x) + 1 is positive everywhere.",
+    PHI, "np.maximum(x, 0) + 1e-9",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-is-elu", "The + 1 is missing in φ: elu(x) can be negative.",
+    PHI, PHI + " - 1",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-is-exp", "Your φ is exp everywhere; for x > 0 it is x + 1.",
+    PHI, "np.exp(np.minimum(x, 700))",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-is-relu-plus-one", "Your φ is max(x, 0) + 1; for x ≤ 0 it is eˣ.",
+    PHI, "np.maximum(x, 0) + 1",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-without-one-above", "For x > 0 your φ is x; it is x + 1.",
+    "x + 1", "x",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-with-one-below", "For x ≤ 0 your φ is eˣ + 1; elu(x) is eˣ − 1 there, and with the + 1 that is eˣ.",
+    "np.exp(np.minimum(x, 0)))", "np.exp(np.minimum(x, 0)) + 1)",
+)  # fmt: skip
+linear.slip(
+    "X06", "no-phi", "Queries and keys are multiplied as they are: φ is missing.",
+    "Q, K = phi(Q), phi(K)", "Q, K = Q * 1.0, K * 1.0",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-on-queries-only", "φ is applied to the queries only; the keys need it, too.",
+    "Q, K = phi(Q), phi(K)", "Q, K = phi(Q), K * 1.0",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-on-keys-only", "φ is applied to the keys only; the queries need it, too.",
+    "Q, K = phi(Q), phi(K)", "Q, K = Q * 1.0, phi(K)",
+)  # fmt: skip
+linear.slip(
+    "X06", "phi-on-values", "φ is applied to the values as well: they stay as they are.",
+    "Q, K = phi(Q), phi(K)", "Q, K, V = phi(Q), phi(K), phi(V)",
+)  # fmt: skip
+linear.slip(
+    "X07", "scaled", "Queries are divided by a root of d_k before φ: here nothing is scaled.",
+    "phi(Q), phi(K)", "phi(Q / math.sqrt(Q.shape[-1])), phi(K)",
+)  # fmt: skip
+linear.slip(
+    "X08", "infinity-times-zero", "Large entries give NaN: both branches of φ are computed, and exp overflows before it is multiplied by 0. Choose with np.where.",
+    PHI, "(x > 0) * (x + 1) + (x <= 0) * np.exp(1.0 * x)",
+)  # fmt: skip
+linear.slip(
+    "A26", "phi-of-integers", "Integers are cut: φ took its dtype from x, and eˣ became 0.",
+    "Q, K = phi(Q), phi(K)", "Q, K = phi(Q).astype(Q.dtype), phi(K).astype(K.dtype)",
+)  # fmt: skip
+linear.slip(
+    "A48", "first-item-only", "All batch items use the keys of the first one.",
+    "Q, K = phi(Q), phi(K)", "Q, K = phi(Q), np.broadcast_to(phi(K)[(0,) * (K.ndim - 2)], K.shape)",
+)  # fmt: skip
+
+
+@linear.misconception(
+    "X09",
+    "You compute softmax attention. Linear attention is another function: φ(q)·φ(k) takes the place of exp(q·k/√d_k).",
+)
+def softmax_attention(Q, K, V, causal=False):
+    return attention(Q, K, V, causal_mask(Q.shape[-2]) if causal else None)[0]
+
+
+@linear.misconception(
+    "X09", "A softmax runs over the products φ(q)·φ(k); divide by their sum instead."
+)
+def softmax_of_phi(Q, K, V, causal=False):
+    def phi(x):
+        return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+    scale = math.sqrt(Q.shape[-1])
+    return attention(phi(Q) * scale, phi(K), V, causal_mask(Q.shape[-2]) if causal else None)[0]
+
+
+@linear.misconception(
+    "F14",
+    "The numbers are right, but you make the full table φ(Q) φ(K)ᵀ. Sum φ(k) vᵀ over the keys first, and multiply by φ(q) after.",
+)
+def quadratic(Q, K, V, causal=False):
+    def phi(x):
+        return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+    pairs = phi(Q) @ np.swapaxes(phi(K), -1, -2)
+    if causal:
+        pairs = np.tril(pairs)
+    return pairs @ V / pairs.sum(axis=-1, keepdims=True)
+
+
+@linear.misconception(
+    "F14", "Without `causal` you are linear, but the causal branch makes the full table of pairs."
+)
+def quadratic_where_causal(Q, K, V, causal=False):
+    Q, K = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (Q, K))
+    if causal:
+        pairs = np.tril(Q @ np.swapaxes(K, -1, -2))
+        return pairs @ V / pairs.sum(axis=-1, keepdims=True)
+    return Q @ (np.swapaxes(K, -1, -2) @ V) / (Q @ K.sum(axis=-2)[..., None])
+
+
+@linear.misconception(
+    "B64", "Your function takes two axes only; any number of batch axes may lead."
+)
+def linear_two_axes(Q, K, V, causal=False):
+    Q, K = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (Q, K))
+    memory, total = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1])
+    output = np.zeros((len(Q), V.shape[1]))
+    if not causal:
+        return Q @ (K.T @ V) / (Q @ K.sum(axis=0))[:, None]
+    for i in range(len(Q)):
+        memory += np.outer(K[i], V[i])
+        total += K[i]
+        output[i] = Q[i] @ memory / (Q[i] @ total)
+    return output
+
+
+@linear.alternative("position by position")
+def position_by_position(Q, K, V, causal=False):
+    Q, K = (np.where(x > 0, x, np.expm1(np.minimum(x, 0))) + 1 for x in (Q, K))
+    if not causal:
+        memory = np.einsum("...jd,...je->...de", K, V)
+        return np.einsum("...id,...de->...ie", Q, memory) / (Q @ K.sum(-2)[..., None])
+    memory = np.zeros((*K.shape[:-2], K.shape[-1], V.shape[-1]))
+    total = np.zeros((*K.shape[:-2], K.shape[-1], 1))
+    rows = []
+    for i in range(Q.shape[-2]):
+        q, k, v = Q[..., i : i + 1, :], K[..., i : i + 1, :], V[..., i : i + 1, :]
+        memory = memory + np.swapaxes(k, -1, -2) @ v
+        total = total + np.swapaxes(k, -1, -2)
+        rows.append(q @ memory / (q @ total))
+    return np.concatenate(rows, axis=-2)
+
+
+@linear.alternative("values with a column of ones")
+def column_of_ones(Q, K, V, causal=False):
+    Q, K = (np.maximum(x, 0) + np.exp(np.minimum(x, 0)) for x in (Q, K))
+    V = np.concatenate([V, np.ones((*V.shape[:-1], 1))], axis=-1)
+    if causal:
+        sums = np.cumsum(np.einsum("...jd,...je->...jde", K, V), axis=-3)
+        both = np.einsum("...id,...ide->...ie", Q, sums)
+    else:
+        both = Q @ (np.swapaxes(K, -1, -2) @ V)
+    return both[..., :-1] / both[..., -1:]
+
+
+@linear.alternative("loops into lists")
+def linear_lists(Q, K, V, causal=False):
+    if Q.ndim > 2:
+        return [linear_lists(q, k, v, causal) for q, k, v in zip(Q, K, V)]
+
+    def phi(row):
+        return np.array([float(x) + 1 if x > 0 else math.exp(x) for x in row])
+
+    memory, total, done = 0.0, 0.0, 0
+    rows = []
+    for i, q in enumerate(Q):
+        while done < (i + 1 if causal else len(K)):
+            memory = memory + np.outer(phi(K[done]), V[done])
+            total = total + phi(K[done])
+            done += 1
+        rows.append((phi(q) @ memory / (phi(q) @ total)).tolist())
+    return rows
+
+
+@linear.alternative("chunks of positions, exp overflowing unused")
+def chunks_of_positions(Q, K, V, causal=False):
+    with np.errstate(over="ignore"):
+        Q, K = (np.where(x > 0, x + 1.0, np.exp(x)) for x in (Q, K))
+    if not causal:
+        return Q @ (K.swapaxes(-1, -2) @ V) / (Q * K.sum(axis=-2, keepdims=True)).sum(-1)[..., None]
+    output = np.empty((*Q.shape[:-1], V.shape[-1]))
+    memory = np.zeros((*K.shape[:-2], K.shape[-1], V.shape[-1]))
+    total = np.zeros((*K.shape[:-2], K.shape[-1], 1))
+    for start in range(0, Q.shape[-2], 20):
+        part = np.s_[..., start : start + 20, :]
+        pairs = np.tril(Q[part] @ K[part].swapaxes(-1, -2))
+        output[part] = (Q[part] @ memory + pairs @ V[part]) / (
+            Q[part] @ total + pairs.sum(axis=-1, keepdims=True)
+        )
+        memory += K[part].swapaxes(-1, -2) @ V[part]
+        total += K[part].sum(axis=-2)[..., None]
+    return output
+
+
+# --- grouped_query_attention -----------------------------------------------------------------------
+
+grouped = exercise.function("grouped_query_attention")
+GROUPED = "grouped_query_attention(Q, K, V)"
+MASKED = "grouped_query_attention(Q, K, V, mask)"
+HEADS = {
+    "Q": np.stack([Q3[:1], Q3[1:2], Q3[2:], -Q3[:1]]),
+    "K": np.stack([K4[:2], K4[2:]]),
+    "V": np.stack([V4[:2], V4[2:] + 1]),
+}
+
+
+def heads(rng, batch=(), h=6, g=3, n=5, m=7, d_k=4, d_v=2, dtype=float):
+    Q = rng.normal(size=(*batch, h, n, d_k)) * 1.3
+    K = rng.normal(size=(*batch, g, m, d_k)) * 1.3
+    V = rng.normal(size=(*batch, g, m, d_v)) + 0.5
+    return {"Q": Q.astype(dtype), "K": K.astype(dtype), "V": V.astype(dtype)}
+
+
+grouped.witness("values", "C1", "grouped_query_attention(Q, K, V)[1]", **HEADS)
+grouped.witness("values", "C2", GROUPED, **HEADS)
+grouped.witness("values", "C2", GROUPED, Q=HEADS["Q"][:3], K=K4[None, :2], V=V4[None, :2])
+grouped.witness(
+    "values", "C3", GROUPED,
+    Q=np.stack([HEADS["Q"][:2], HEADS["Q"][2:]]), K=np.stack([HEADS["K"], 1 - HEADS["K"]])[:, :1],
+    V=np.stack([HEADS["V"], -HEADS["V"]])[:, :1],
+)  # fmt: skip
+grouped.witness("values", "C3", GROUPED, **peaked(HEADS, 0))
+grouped.witness("mask", "C4", MASKED, **HEADS, mask=np.array([[False, True]]))
+grouped.witness(
+    "mask",
+    "C4",
+    MASKED,
+    **HEADS,
+    mask=np.array([[[True, False]], [[True, True]], [[False, True]], [[True, True]]]),
+)
+grouped.witness(
+    "mask", "C4", MASKED, **HEADS,
+    mask=np.array([[[True, True]], [[False, False]], [[False, True]], [[True, False]]]), options=QUIET,
+)  # fmt: skip
+grouped.witness("errors", "C5", GROUPED, **{**HEADS, "Q": HEADS["Q"][:3]}, options=RAISES)
+grouped.witness("errors", "C5", GROUPED, **{**HEADS, "V": HEADS["V"][:1]}, options=RAISES)
+grouped.witness("errors", "C5", GROUPED, **{**HEADS, "K": np.ones((2, 2, 3))}, options=RAISES)
+
+
 @grouped.hidden("values")
 def _(rng):
-    for h, g in ((6, 3), (6, 2), (4, 4), (5, 1), (8, 2), (9, 3)):
-        yield Example("C1", GROUPED, groups(rng, (), h, g))
-    for batch in ((3,), (2, 3)):
-        yield Example("C2", GROUPED, groups(rng, batch, 4, 2))
-    yield Example("C2", GROUPED, groups(rng, (2,), 4, 2, 4, 4, 4, 4))
-    yield Example("C2", "grouped_query_attention(Q=Q, K=K, V=V, mask=None)", groups(rng))
-    yield Example("C2", GROUPED, groups(rng, (2,), dtype=np.float32))
-    far = groups(rng)
-    far["Q"][2, 1] *= 3000
-    yield Example("C2", GROUPED, far)
-    yield Example("C2", GROUPED, {k: np.round(v * 2).astype(int) for k, v in groups(rng).items()})
+    for h, g in ((6, 3), (6, 2), (8, 4), (4, 1), (3, 3), (1, 1), (9, 3)):
+        yield Example("C1", "grouped_query_attention(Q, K, V)[1]", heads(rng, (), h, g))
+        yield Example("C2", GROUPED, heads(rng, (), h, g, 4, 3, 5, 6))
+    yield Example("C2", "grouped_query_attention(Q=Q, K=K, V=V)", heads(rng, (), 6, 2, 1, 6))
+    yield Example("C2", "grouped_query_attention(Q, K, V, None)", heads(rng, (), 4, 2, 3, 1))
+    for batch in ((3,), (2, 3), (1,), (6,)):
+        yield Example("C3", GROUPED, heads(rng, batch))
+    yield Example("C3", GROUPED, heads(rng, (2,), 4, 2, 4, 4, 4, 4))
+    yield Example("C3", GROUPED, heads(rng, (3,), 6, 1, 3, 3, 3, 3))
+    yield Example("C3", GROUPED, peaked(heads(rng), 2))
+    yield Example("C3", GROUPED, low(heads(rng)))
+    yield Example("C3", GROUPED, integers(heads(rng)))
+    yield Example("C3", GROUPED, heads(rng, (2,), dtype=np.float32))
+    yield Example("C3", GROUPED, {k: np.asfortranarray(v) for k, v in heads(rng).items()})
 
 
 @grouped.hidden("mask")
 def _(rng):
-    for shape in ((6, 4, 5), (1, 4, 5), (4, 5), (6, 1, 5)):
-        yield Example("C3", GROUPED_MASKED, {**groups(rng), "mask": some_mask(rng, *shape)})
-    for shape in ((3, 6, 4, 5), (3, 1, 4, 5), (3, 1, 1, 5)):
-        yield Example("C3", GROUPED_MASKED, {**groups(rng, (3,)), "mask": some_mask(rng, *shape)})
-    empty = some_mask(rng, 6, 4, 5)
-    empty[int(rng.integers(6)), 2] = False
-    yield Example("C3", GROUPED_MASKED, {**groups(rng), "mask": empty}, no_warning=True)
-    named = "grouped_query_attention(Q, K, V, mask=mask)"
-    yield Example("C3", named, {**groups(rng, (), 4, 2, 5, 5), "mask": np.tri(5, dtype=bool)})
+    for shape in ((5, 7), (1, 7), (6, 5, 7), (6, 1, 7), (1, 5, 7), (5, 1)):
+        yield Example(
+            "C4", MASKED, {**heads(rng), "mask": rng.random(shape) < 0.6}, no_warning=True
+        )
+    for shape in ((2, 1, 1, 7), (2, 6, 5, 7), (6, 1, 7), (2, 1, 5, 7), (5, 7)):
+        case = {**heads(rng, (2,)), "mask": some_mask(rng, *shape) if shape[-1] > 1 else None}
+        yield Example("C4", "grouped_query_attention(Q, K, V, mask=mask)", case)
+    one = {**heads(rng, (), 4, 1), "mask": some_mask(rng, 4, 1, 7)}
+    yield Example("C4", MASKED, one)
+    each = {**heads(rng, (), 3, 3, 3, 3), "mask": some_mask(rng, 3, 3, 3)}
+    yield Example("C4", MASKED, each)
+    causal = {**heads(rng, (), 6, 2, 7, 5), "mask": np.tri(7, 5, -2, dtype=bool)}
+    yield Example("C4", MASKED, causal, no_warning=True)
+    nothing = {**heads(rng), "mask": np.zeros((1, 1), bool)}
+    yield Example("C4", MASKED, nothing, no_warning=True)
+    case = heads(rng)
+    case["Q"][..., 0], case["K"][..., 0] = 1, 0
+    hidden = ~some_mask(rng, 1, 7)
+    case["K"][..., 0] = 150 * math.sqrt(4) * hidden  # hidden keys far above the visible ones
+    yield Example("C4", MASKED, {**case, "mask": ~hidden})
+    yield Example("C4", MASKED, {**low(heads(rng)), "mask": some_mask(rng, 5, 7)})
 
 
 @grouped.hidden("errors")
 def _(rng):
-    for h, g in ((5, 3), (4, 3), (2, 4), (3, 6), (7, 2)):
-        yield Example("C4", GROUPED, groups(rng, (), h, g), raises="ValueError")
-    case = groups(rng)
-    for name, shape in (
-        ("V", (2, 5, 7)),
-        ("V", (3, 4, 7)),
-        ("K", (3, 5, 4)),
-        ("V", (6, 5, 7)),
-        ("V", (1, 5, 7)),
-    ):
-        yield Example("C4", GROUPED, {**case, name: rng.normal(size=shape)}, raises="ValueError")
-    batched = {**groups(rng, (3,)), "Q": rng.normal(size=(2, 6, 4, 2))}
-    yield Example("C4", GROUPED, batched, raises="ValueError")
+    for h, g in ((6, 4), (3, 2), (2, 4), (5, 3), (1, 2), (7, 6)):
+        yield Example("C5", GROUPED, heads(rng, (), h, g), raises="ValueError")
+    good = heads(rng, (2,), 6, 3)
+
+    def but(**shapes):
+        return {**good, **{name: rng.normal(size=shape) for name, shape in shapes.items()}}
+
+    wrong = [but(K=(2, 3, 7, 5)), but(V=(2, 3, 6, 2)), but(V=(2, 1, 7, 2)), but(V=(2, 6, 7, 2))]
+    wrong += [but(K=(2, 1, 7, 4)), but(K=(2, 3, 7, 1)), but(V=(2, 3, 1, 2)), but(V=(1, 3, 7, 2))]
+    wrong += [but(Q=(3, 6, 5, 4)), but(Q=(1, 6, 5, 4)), but(K=(1, 3, 7, 4), V=(1, 3, 7, 2))]
+    wrong += [but(Q=(6, 5, 4)), but(K=(3, 7, 4), V=(3, 7, 2))]
+    for inputs in wrong:
+        yield Example("C5", GROUPED, inputs, raises="ValueError")
 
 
-REPEAT = "K, V = np.repeat(K, h // g, axis=-3), np.repeat(V, h // g, axis=-3)"
-CALL = "return attention(Q, K, V, mask)"
-for code, name, message, old, new in (
-    ("G14", "heads-dealt-out", "Query head i uses group i % g (np.tile); neighbouring heads share a group here: i // (h / g), as np.repeat does it.",
-     REPEAT, "K, V = (np.concatenate([x] * (h // g), axis=-3) for x in (K, V))"),
-    ("G14", "values-dealt-out", "Keys go by i // (h / g), values by i % g: both have to go the same way.",
-     REPEAT, "K, V = np.repeat(K, h // g, axis=-3), np.concatenate([V] * (h // g), axis=-3)"),
-    ("G15", "first-group-only", "All heads use the first group.", REPEAT, "K, V = (np.repeat(x[..., :1, :, :], h, axis=-3) for x in (K, V))"),
-    ("G15", "mean-of-the-groups", "The groups are averaged; each query head has one of its own.", REPEAT, "K, V = (np.repeat(x.mean(axis=-3, keepdims=True), h, axis=-3) for x in (K, V))"),
-    ("G16", "queries-averaged", "The queries of a group are averaged; each head keeps its own queries.",
-     REPEAT, "Q = np.repeat(Q.reshape(*Q.shape[:-3], g, h // g, *Q.shape[-2:]).mean(axis=-3), h // g, axis=-3)\n    " + REPEAT),
-    ("G14", "reversed-groups", "The groups are used from the last to the first.", REPEAT, "K, V = (np.repeat(x[..., ::-1, :, :], h // g, axis=-3) for x in (K, V))"),
-    ("B01", "no-scale", "The scores are not divided by √d_k.", CALL, "return attention(Q * math.sqrt(Q.shape[-1]), K, V, mask)"),
-    ("B03", "scale-by-the-whole-width", "You divide by the root of the width of all heads; each head compares d_k columns.", CALL, "return attention(Q / math.sqrt(h), K, V, mask)"),
-    ("B47", "mask-not-used", "The mask has no effect.", CALL, "return attention(Q, K, V)"),
-    ("B38", "mask-the-other-way", "Your mask works the other way round: True is visible.", CALL, "return attention(Q, K, V, None if mask is None else ~mask)"),
-    ("G17", "mask-of-the-first-head", "All heads use the mask of the first one.", CALL,
-     "if mask is not None:\n        mask = np.broadcast_to(mask, (*Q.shape[:-1], K.shape[-2]))[..., :1, :, :]\n    return attention(Q, K, V, mask)"),
-    ("B61", "output-only", "The output comes alone; the weights are asked for as well.", CALL, "return attention(Q, K, V, mask)[0]"),
-    ("G18", "weights-per-group", "The weights are averaged over the heads of a group; each head's own are asked for.", CALL,
-     "output, weights = attention(Q, K, V, mask)\n    weights = np.repeat(weights.reshape(*weights.shape[:-3], g, h // g, *weights.shape[-2:]).mean(axis=-3), h // g, axis=-3)\n    return output, weights"),
-    ("G17", "cut-to-fit", "Heads that do not divide are cut to fit; a ValueError is asked for.",
-     "if h % g or V.shape[-3] != g:", "K, V = (np.repeat(x, -(-h // g), axis=-3)[..., :h, :, :] for x in (K, V))\n    g = h\n    if h % g or V.shape[-3] != g:"),
-    ("X108", "values-stretched", "Values of a single group are stretched to all; they need as many groups as the keys.",
-     "if h % g or V.shape[-3] != g:", "V = np.repeat(V, g, axis=-3) if V.shape[-3] == 1 else V\n    if h % g or V.shape[-3] != g:"),
-    ("A13", "softmax-over-queries", "The softmax runs over the queries: your columns sum to 1.", CALL,
-     "scores = attention_scores(Q, K)\n    if mask is not None:\n        scores = np.where(mask, scores, -1e9)\n    weights = softmax(scores, axis=-2)\n    return weights @ V, weights"),
-):  # fmt: skip
-    grouped.slip(code, name, message, old, new)
+REPEATED = (
+    "    K = np.repeat(K, h // g, axis=-3)  # (…, g, m, d_k) -> (…, h, m, d_k)\n"
+    "    V = np.repeat(V, h // g, axis=-3)\n"
+)
+grouped.slip(
+    "G20", "groups-in-turn",
+    "Your heads take the groups in turn (head i uses group i % g, as np.tile does it). Here neighbours share a group: i // (h / g).",
+    REPEATED,
+    "    index = np.arange(h) % g\n    K, V = K[..., index, :, :], V[..., index, :, :]\n",
+)  # fmt: skip
+grouped.slip(
+    "G20", "values-in-turn", "Keys and values of different groups meet: the values are repeated in another order than the keys.",
+    "V = np.repeat(V, h // g, axis=-3)", "V = V[..., np.arange(h) % g, :, :]",
+)  # fmt: skip
+grouped.slip(
+    "G20", "keys-in-turn", "Keys and values of different groups meet: the keys are repeated in another order than the values.",
+    "K = np.repeat(K, h // g, axis=-3)", "K = K[..., np.arange(h) % g, :, :]",
+)  # fmt: skip
+grouped.slip(
+    "G20", "groups-backwards", "Your groups are assigned backwards: the first heads use group 0.",
+    REPEATED,
+    "    K, V = np.repeat(K[..., ::-1, :, :], h // g, axis=-3), np.repeat(V[..., ::-1, :, :], h // g, axis=-3)\n",
+)  # fmt: skip
+grouped.slip(
+    "G20", "first-group-for-all", "All heads use the first group.",
+    REPEATED,
+    "    K, V = (np.repeat(x[..., :1, :, :], h, axis=-3) for x in (K, V))\n",
+)  # fmt: skip
+grouped.slip(
+    "G20", "mean-of-the-groups", "The groups are averaged into one; each head uses its own.",
+    REPEATED,
+    "    K, V = (np.repeat(x.mean(axis=-3, keepdims=True), h, axis=-3) for x in (K, V))\n",
+)  # fmt: skip
+grouped.slip(
+    "G20", "group-is-the-head-number",
+    "Head i uses group i as long as there is one, and then the last: h / g neighbouring heads share a group.",
+    REPEATED,
+    "    index = np.minimum(np.arange(h), g - 1)\n    K, V = K[..., index, :, :], V[..., index, :, :]\n",
+)  # fmt: skip
+grouped.slip(
+    "G20", "head-divided-by-g", "You take group i // g; the heads of a group are h / g, so it is i // (h / g).",
+    REPEATED,
+    "    index = np.minimum(np.arange(h) // g, g - 1)\n    K, V = K[..., index, :, :], V[..., index, :, :]\n",
+)  # fmt: skip
+grouped.slip(
+    "G21", "repeated-in-the-batch", "The axis that you repeat is the first, which with a batch is the batch: heads are axis −3.",
+    REPEATED,
+    "    K, V = (np.repeat(x, h // g, axis=0).reshape(*x.shape[:-3], h, *x.shape[-2:]) for x in (K, V))\n",
+)  # fmt: skip
+grouped.slip(
+    "G21", "positions-repeated",
+    "Positions are repeated instead of heads: the reshape after the repetition mixes them. Repeat axis −3.",
+    REPEATED,
+    "    K, V = (np.repeat(x, h // g, axis=-2).reshape(*x.shape[:-3], h, *x.shape[-2:]) for x in (K, V))\n",
+)  # fmt: skip
+grouped.slip(
+    "G22", "one-group-only", "Only one group works in your function (it broadcasts): with several, each belongs to h / g heads.",
+    REPEATED,
+    "    if g not in (1, h):\n        raise TypeError('groups')\n" + REPEATED,
+)  # fmt: skip
+grouped.slip(
+    "B61", "weights-first", "Both results are right but in the wrong order: (output, weights) is asked for.",
+    "return attention(Q, K, V, mask)", "return attention(Q, K, V, mask)[::-1]",
+)  # fmt: skip
+grouped.slip(
+    "B61", "output-only", "Your function returns the output alone; the weights are asked for as well.",
+    "return attention(Q, K, V, mask)", "return attention(Q, K, V, mask)[0]",
+)  # fmt: skip
+grouped.slip(
+    "G23", "heads-in-two-axes", "Your heads come in two axes, (g, h/g): bring them back to one, in order.",
+    "return attention(Q, K, V, mask)",
+    "return tuple(x.reshape(*x.shape[:-3], g, h // g, *x.shape[-2:]) for x in attention(Q, K, V, mask))",
+)  # fmt: skip
+grouped.slip(
+    "J13", "heads-summed", "The heads are added up: each head's output is asked for.",
+    "return attention(Q, K, V, mask)",
+    "output, weights = attention(Q, K, V, mask)\n    return output.sum(axis=-3), weights",
+)  # fmt: skip
+grouped.slip(
+    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "attention(Q, K, V, mask)", "attention(Q * math.sqrt(Q.shape[-1]), K, V, mask)",
+)  # fmt: skip
+grouped.slip(
+    "B02", "scaled-by-the-group", "Your scores are divided by the root of the number of heads in a group as well; only d_k counts.",
+    "attention(Q, K, V, mask)", "attention(Q / math.sqrt(h // g), K, V, mask)",
+)  # fmt: skip
+grouped.slip(
+    "B57", "keys-as-values", "Your output is the mean of the keys: the weights belong to the values.",
+    "return attention(Q, K, V, mask)",
+    "weights = attention(Q, K, V, mask)[1]\n    return weights @ K, weights",
+)  # fmt: skip
+grouped.slip(
+    "B47", "mask-not-used", "The mask has no effect.", "attention(Q, K, V, mask)", "attention(Q, K, V)",
+)  # fmt: skip
+grouped.slip(
+    "B38", "mask-the-other-way", "Your mask works the other way round: here True means visible.",
+    "attention(Q, K, V, mask)", "attention(Q, K, V, None if mask is None else ~mask)",
+)  # fmt: skip
+grouped.slip(
+    "B45", "mask-by-group",
+    "A mask with a head axis is read group by group: all heads of a group get the mask of its first head. Its head axis counts the query heads.",
+    "return attention(Q, K, V, mask)",
+    "if mask is not None and mask.ndim > 2 and mask.shape[-3] == h:\n"
+    "        mask = np.repeat(mask[..., :: h // g, :, :], h // g, axis=-3)\n"
+    "    return attention(Q, K, V, mask)",
+)  # fmt: skip
+grouped.slip(
+    "B45", "mask-of-the-first-head", "All heads get the mask of the first one.",
+    "return attention(Q, K, V, mask)",
+    "if mask is not None and mask.ndim > 2:\n        mask = mask[..., :1, :, :]\n"
+    "    return attention(Q, K, V, mask)",
+)  # fmt: skip
+grouped.slip(
+    "B32", "mean-for-nothing", "A query that sees nothing gets the mean of all values: a finite penalty makes all its scores equal. Its weights must be 0.",
+    "return attention(Q, K, V, mask)",
+    "scores = attention_scores(Q, K)\n"
+    "    if mask is not None:\n        scores = np.where(mask, scores, -1e9)\n"
+    "    e = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+    "    weights = e / e.sum(axis=-1, keepdims=True)\n    return weights @ V, weights",
+)  # fmt: skip
+grouped.slip(
+    "B31", "nan-for-nothing", "A query that sees nothing gets NaN (−inf − (−inf)): give it weights 0.",
+    "return attention(Q, K, V, mask)",
+    "scores = attention_scores(Q, K)\n"
+    "    if mask is not None:\n        scores = np.where(mask, scores, -np.inf)\n"
+    "    e = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+    "    weights = e / e.sum(axis=-1, keepdims=True)\n    return weights @ V, weights",
+)  # fmt: skip
+grouped.slip(
+    "X10", "no-check",
+    "An h that is no multiple of g raises no ValueError: h // g cuts the remainder, and some heads stay without a group or get a wrong one.",
+    "    if h % g != 0 or V.shape[:-1] != K.shape[:-1]:\n"
+    '        raise ValueError(f"queries {Q.shape}, keys {K.shape}, values {V.shape} do not fit")\n' + REPEATED,
+    "    index = np.minimum(np.arange(h) // max(h // g, 1), g - 1)\n"
+    "    K, V = K[..., index, :, :], V[..., index, :, :]\n",
+)  # fmt: skip
 
 
-@grouped.alternative("a loop over query heads")
-def over_heads(Q, K, V, mask=None):
+@grouped.misconception(
+    "X05",
+    "Groups of keys and of values that differ raise no ValueError: head by head, the surplus ones are not noticed.",
+)
+def surplus_groups(Q, K, V, mask=None):
     h, g = Q.shape[-3], K.shape[-3]
-    if h % g or V.shape[-3] != g:
-        raise ValueError("heads and groups")
-    seen = None if mask is None else np.broadcast_to(mask, (*Q.shape[:-1], K.shape[-2]))
-    results = [
-        attention(
-            Q[..., i, :, :], K[..., i * g // h, :, :], V[..., i * g // h, :, :],
-            None if seen is None else seen[..., i, :, :],
-        )
-        for i in range(h)
-    ]  # fmt: skip
+    if h % g != 0 or Q.shape[:-3] != K.shape[:-3]:
+        raise ValueError("heads")
+    shape = (*Q.shape[:-1], K.shape[-2])
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    results = []
+    for i in range(h):
+        j = i // (h // g)
+        k, v = K[..., j, :, :], V[..., min(j, V.shape[-3] - 1), :, :]
+        results.append(attention(Q[..., i, :, :], k, v, full[..., i, :, :]))
     return np.stack([r[0] for r in results], axis=-3), np.stack([r[1] for r in results], axis=-3)
 
 
-@grouped.alternative("einsum with a group axis")
-def with_a_group_axis(Q, K, V, mask=None):
+@grouped.misconception(
+    "B64", "Your function takes three axes only; any number of batch axes may lead."
+)
+def three_axes_only(Q, K, V, mask=None):
+    h, n, _ = Q.shape
+    g, m, _ = K.shape
+    if h % g or V.shape[:2] != (g, m):
+        raise ValueError("heads")
+    if mask is not None:
+        mask = np.broadcast_to(mask, (h, n, m))
+    results = [
+        attention(Q[i], K[i // (h // g)], V[i // (h // g)], None if mask is None else mask[i])
+        for i in range(h)
+    ]
+    return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
+
+
+@grouped.alternative("a longer list of queries")
+def longer_list(Q, K, V, mask=None):
     *batch, h, n, d_k = Q.shape
-    g, m = K.shape[-3], K.shape[-2]
-    if h % g or K.shape[:-1] != V.shape[:-1] or list(K.shape[:-3]) != batch or K.shape[-1] != d_k:
-        raise ValueError("shapes")
-    q = Q.reshape(*batch, g, h // g, n, d_k)
-    scores = np.einsum("...grnd,...gmd->...grnm", q, K) / np.sqrt(d_k)
-    scores = scores.reshape(*batch, h, n, m)
-    seen = (
-        np.ones(scores.shape, dtype=bool) if mask is None else np.broadcast_to(mask, scores.shape)
-    )
-    weights = softmax(np.where(seen, scores, -1e9)) * seen.any(-1, keepdims=True)
-    grouped_weights = weights.reshape(*batch, g, h // g, n, m)
-    return np.einsum("...grnm,...gmv->...grnv", grouped_weights, V).reshape(
-        *batch, h, n, -1
-    ), weights
+    g, m = K.shape[-3:-1]
+    if h % g or K.shape[:-1] != V.shape[:-1]:
+        raise ValueError("groups")
+    if mask is not None:
+        mask = np.broadcast_to(mask, (*batch, h, n, m)).reshape(*batch, g, h // g * n, m)
+    output, weights = attention(Q.reshape(*batch, g, h // g * n, d_k), K, V, mask)
+    return output.reshape(*batch, h, n, -1), weights.reshape(*batch, h, n, m)
 
 
-@grouped.alternative("indexing, lists out")
-def by_index(Q, K, V, mask=None):
-    h, g = np.shape(Q)[-3], np.shape(K)[-3]
+@grouped.alternative("head by head, index computed")
+def head_by_head(Q, K, V, mask=None):
+    h, g = Q.shape[-3], K.shape[-3]
     if h % g != 0:
-        raise ValueError(f"{h} % {g}")
-    if np.shape(V)[-3] != g:
-        raise ValueError("V")
-    group = np.arange(h) // (h // g)
-    output, weights = attention(Q, K[..., group, :, :], V[..., group, :, :], mask)
-    return [output.tolist(), weights.tolist()]
+        raise ValueError(f"{h} heads, {g} groups")
+    if Q.shape[:-3] != K.shape[:-3] or K.shape[:-1] != V.shape[:-1]:
+        raise ValueError("shapes")
+    shape = (*Q.shape[:-1], K.shape[-2])
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    outputs, weights = [], []
+    for i in range(h):
+        j = i // (h // g)
+        o, w = attention(Q[..., i, :, :], K[..., j, :, :], V[..., j, :, :], full[..., i, :, :])
+        outputs.append(o)
+        weights.append(w)
+    return np.stack(outputs, axis=-3), np.stack(weights, axis=-3)
 
 
-# --- KVCache -----------------------------------------------------------------------------------------
+@grouped.alternative("einsum over groups")
+def einsum_over_groups(Q, K, V, mask=None):
+    *batch, h, n, d_k = Q.shape
+    *others, g, m, width = K.shape
+    if others != batch or width != d_k or h % g or V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("no fit")
+    split = Q.reshape(*batch, g, h // g, n, d_k)
+    scores = np.einsum("...grnd,...gmd->...grnm", split, K).reshape(*batch, h, n, m) * d_k**-0.5
+    visible = np.broadcast_to(np.True_ if mask is None else mask, scores.shape)
+    scores = np.where(visible, scores, -1e9)
+    e = np.exp(scores - scores.max(-1, keepdims=True)) * visible.any(-1, keepdims=True)
+    weights = e / np.maximum(e.sum(-1, keepdims=True), 1e-9)
+    output = np.einsum("...grnm,...gme->...grne", weights.reshape(*batch, g, h // g, n, m), V)
+    return [output.reshape(*batch, h, n, -1), weights]
+
+
+@grouped.alternative("broadcast group axis")
+def broadcast_group_axis(Q, K, V, mask=None):
+    h, g = Q.shape[-3], K.shape[-3]
+    if Q.shape[:-3] != K.shape[:-3] or V.shape[:-1] != K.shape[:-1] or h % g:
+        raise ValueError(f"{Q.shape} {K.shape} {V.shape}")
+    index = np.arange(h) // (h // g)
+    return attention(Q, np.take(K, index, axis=-3), np.take(V, index, axis=-3), mask)
+
+
+# --- KVCache ---------------------------------------------------------------------------------------
 
 cache = exercise.function("KVCache")
-STEPS = """cache = KVCache()
-rows = []
-for i in range(K.shape[-2]):
-    cache.append(K[..., i : i + 1, :], V[..., i : i + 1, :])
-    rows.append(cache.attend(Q[..., i : i + 1, :]))
-np.concatenate(rows, axis=-2)"""
-CHUNKS = """cache = KVCache()
-rows, start = [], 0
-for size in sizes:
-    now = slice(start, start + size)
-    cache.append(K[..., now, :], V[..., now, :])
-    rows.append(cache.attend(Q[..., now, :]))
-    start += size
-np.concatenate(rows, axis=-2)"""
-NEWEST = "cache = KVCache()\ncache.append(K, V)\ncache.attend(Q)"
-LENGTHS = """cache = KVCache()
-lengths = [len(cache)]
-for size in sizes:
-    cache.append(K[..., :size, :], V[..., :size, :])
-    lengths.append(len(cache))
-np.array(lengths)"""
-AFTERWARDS = """cache = KVCache()
-k, v = K.copy(), V.copy()
-cache.append(k, v)
-k[:], v[:] = 9.0, -9.0
-cache.attend(Q)"""
-TWICE = """cache = KVCache()
-cache.append(K, V)
-first = np.array(cache.attend(Q))
-(first, cache.attend(Q), len(cache))"""
-TWO_CACHES = """one, other = KVCache(), KVCache()
-one.append(K, V)
-other.append(-K, V + 1)
-(one.attend(Q), len(one), len(other))"""
-LATER = """cache = KVCache()
-cache.append(K, V)
-before = np.array(cache.attend(Q))
-cache.append(K[..., :1, :], V[..., :1, :] + 5)
-(before, cache.attend(Q[..., -1:, :]))"""
+ALL = "cache = KVCache()\ncache.append(K, V)\ncache.attend(Q)"
+LENGTH = "cache = KVCache()\nempty = len(cache)\ncache.append(K, V)\n(empty, len(cache))"
+CUT = (
+    "cache = KVCache()\n"
+    "for start, stop in cuts:\n"
+    "    cache.append(K[..., start:stop, :], V[..., start:stop, :])\n"
+)
+CUT_LENGTH = CUT + "len(cache)"
+IN_CHUNKS = CUT + "cache.attend(Q)"
+STEP_BY_STEP = (
+    "cache, rows = KVCache(), []\n"
+    "for t in range(Q.shape[-2]):\n"
+    "    cache.append(K[..., t : t + 1, :], V[..., t : t + 1, :])\n"
+    "    rows.append(np.array(cache.attend(Q[..., t : t + 1, :])))\n"
+    "np.concatenate(rows, axis=-2)"
+)
+GROWING = (
+    "cache, rows = KVCache(), []\n"
+    "for start, stop in cuts:\n"
+    "    cache.append(K[..., start:stop, :], V[..., start:stop, :])\n"
+    "    rows.append(np.array(cache.attend(Q[..., start:stop, :])))\n"
+    "np.concatenate(rows, axis=-2)"
+)
+TWICE = CUT + "(cache.attend(Q), cache.attend(Q[..., 1:, :]), len(cache), cache.attend(Q))"
+CHANGED = (
+    "k, v, cache = K.copy(), V.copy(), KVCache()\n"
+    "cache.append(k, v)\n"
+    "k[...], v[...] = 0, 0\n"
+    "cache.attend(Q)"
+)
+CHANGED_LATER = (
+    "k, v, cache = K[..., 1:, :].copy(), V[..., 1:, :].copy(), KVCache()\n"
+    "cache.append(K[..., :1, :], V[..., :1, :])\n"
+    "cache.append(k, v)\n"
+    "k[...], v[...] = 0, 0\n"
+    "cache.attend(Q)"
+)
+REUSED = (
+    "k, v, cache = np.zeros_like(K[..., :1, :]), np.zeros_like(V[..., :1, :]), KVCache()\n"
+    "for t in range(K.shape[-2]):\n"
+    "    k[...], v[...] = K[..., t : t + 1, :], V[..., t : t + 1, :]\n"
+    "    cache.append(k, v)\n"
+    "cache.attend(Q)"
+)
+TWO_CACHES = (
+    "one, two = KVCache(), KVCache()\n"
+    "one.append(K, V)\n"
+    "two.append(2 * K[..., :3, :], V[..., :3, :])\n"
+    "(len(one), len(two), one.attend(Q), two.attend(Q[..., :1, :]))"
+)
+ONE_AFTER_ANOTHER = (
+    "one = KVCache()\none.append(K, V)\ntwo = KVCache()\nbefore = len(two)\n"
+    "two.append(K[..., :2, :], V[..., :2, :])\n(before, len(two), len(one), two.attend(Q[..., :2, :]))"
+)
+ADDED = CUT + "cache.append(k, v)"
+ASKED = CUT + "cache.attend(q)"
+NEXT = {"Q": np.array([[1.0, 0.5], [-1.0, 2.0]]), "K": K4, "V": V4}
 
-THREE = {"Q": K5[1:4], "K": K5[:3], "V": V5[:3]}
-cache.witness("steps", "C1", LENGTHS, K=K5[:2], V=V5[:2], sizes=[1, 2])
-cache.witness("steps", "C2", STEPS, **THREE)
-cache.witness("chunks", "C2", CHUNKS, **THREE, sizes=[1, 2])
-cache.witness("chunks", "C2", NEWEST, **{**THREE, "Q": THREE["Q"][1:]})
-cache.witness("copies", "C3", AFTERWARDS, **THREE)
-cache.witness("copies", "C3", TWICE, **THREE)
-cache.witness("copies", "C3", TWO_CACHES, **THREE)
+cache.witness("attend", "C1", LENGTH, K=K4[:3], V=V4[:3])
+cache.witness("attend", "C1", CUT_LENGTH, K=K4, V=V4, cuts=[(0, 1), (1, 4)])
+cache.witness("attend", "C2", ALL, **{**NEXT, "Q": NEXT["Q"][:1]})
+cache.witness("attend", "C2", ALL, **{**NEXT, "Q": Q3})
+cache.witness(
+    "attend",
+    "C4",
+    ALL,
+    Q=np.stack([Q3[:2], -Q3[:2]]),
+    K=np.stack([K4[:3], K4[1:]]),
+    V=np.stack([V4[:3], V4[1:]]),
+)
+cache.witness("chunks", "C3", IN_CHUNKS, **NEXT, cuts=[(0, 1), (1, 4)])
+cache.witness("chunks", "C3", STEP_BY_STEP, Q=Q3, K=K4[:3], V=V4[:3])
+cache.witness("chunks", "C3", TWICE, **NEXT, cuts=[(0, 3), (3, 4)])
+cache.witness("copies", "C5", CHANGED, **NEXT)
+cache.witness("copies", "C5", ONE_AFTER_ANOTHER, **NEXT)
+cache.witness("errors", "C6", "KVCache().append(k, v)", k=K4, v=V4[:3], options=RAISES)
+cache.witness(
+    "errors",
+    "C6",
+    ADDED,
+    K=K4,
+    V=V4,
+    cuts=[(0, 4)],
+    k=np.ones((1, 3)),
+    v=np.ones((1, 2)),
+    options=RAISES,
+)
+cache.witness("errors", "C6", ASKED, K=K4, V=V4, cuts=[(0, 2)], q=Q3, options=RAISES)
 
 
-@cache.hidden("steps")
+def some_cuts(rng, m):
+    """Chunks of several sizes that cover m positions: one of them is a single position."""
+    inner = sorted(int(c) for c in rng.permutation(np.arange(2, m))[:2])
+    edges = [0, 1, *inner, m]
+    return list(itertools.pairwise(edges))
+
+
+@cache.hidden("attend")
 def _(rng):
-    for batch in ((), (3,), (2, 3)):
-        yield Example("C2", STEPS, draw(rng, batch, 6, 6))
-    yield Example("C1", LENGTHS, {**draw(rng, (2,), 5, 5), "sizes": [1, 3, 2, 5]})
-    yield Example("C1", LENGTHS, {**draw(rng, (), 4, 4), "sizes": [4, 1]})
-    yield Example("C2", STEPS, draw(rng, (4,), 4, 4, 4, 4))
-    yield Example("C2", STEPS, draw(rng, (2,), 5, 5, dtype=np.float32))
-    far = draw(rng, (), 5, 5)
-    far["Q"][3] *= 3000
-    yield Example("C2", STEPS, far)
+    for t, d_k in ((6, 3), (1, 4)):
+        yield Example("C1", LENGTH, {"K": rng.normal(size=(t, d_k)), "V": rng.normal(size=(t, 2))})
+    batch = {"K": rng.normal(size=(3, 5, 4)), "V": rng.normal(size=(3, 5, 2))}
+    yield Example("C1", LENGTH, batch)
+    yield Example("C1", CUT_LENGTH, {**batch, "cuts": [(0, 1), (1, 2), (2, 5)]})
+    for n, m, d_k, d_v in (
+        (1, 7, 4, 3),
+        (4, 6, 3, 5),
+        (5, 5, 2, 4),
+        (1, 1, 3, 2),
+        (2, 9, 16, 1),
+        (4, 4, 4, 4),
+    ):
+        yield Example("C2", ALL, draw(rng, (), n, m, d_k, d_v))
+    for batch in ((3,), (2, 3), (1,)):
+        yield Example("C4", ALL, draw(rng, batch, 4, 6))
+    yield Example("C4", ALL, draw(rng, (4,), 4, 4, 4, 4))
+    yield Example("C4", ALL, peaked(draw(rng, (), 4, 6), 1))
+    yield Example("C4", ALL, low(draw(rng, (), 4, 6)))
+    later = growing(draw(rng, (), 4, 6), 60.0)  # later keys score far above the earlier ones
+    yield Example("C4", ALL, later)
+    yield Example("C4", ALL, integers(draw(rng, (), 4, 6)))
+    mixed = draw(rng, (), 3, 6)
+    code = (
+        "cache = KVCache()\n"
+        "cache.append(np.round(K[:2]).astype(int), np.round(V[:2]).astype(int))\n"
+        "cache.append(K[2:], V[2:])\ncache.attend(Q)"
+    )
+    yield Example("C4", code, mixed)
+    yield Example("C4", ALL, draw(rng, (2,), 3, 5, dtype=np.float32))
 
 
 @cache.hidden("chunks")
 def _(rng):
-    for sizes in ([3, 1, 4], [8], [2, 2, 2, 2], [1, 7], [7, 1]):
-        yield Example("C2", CHUNKS, {**draw(rng, (), 8, 8), "sizes": sizes})
-    yield Example("C2", CHUNKS, {**draw(rng, (2, 3), 6, 6), "sizes": [4, 2]})
-    for n in (1, 3, 6):
-        yield Example("C2", NEWEST, draw(rng, (), n, 6))
-    yield Example("C2", NEWEST, draw(rng, (3,), 2, 7))
-    late = """cache = KVCache()
-for i in range(K.shape[-2]):
-    cache.append(K[..., i : i + 1, :], V[..., i : i + 1, :])
-cache.attend(Q)"""
-    yield Example("C2", late, draw(rng, (), 4, 6))
+    for n, m in ((1, 7), (4, 8), (6, 6), (7, 9)):
+        yield Example("C3", IN_CHUNKS, {**draw(rng, (), n, m), "cuts": some_cuts(rng, m)})
+        yield Example("C3", GROWING, {**draw(rng, (), m, m), "cuts": some_cuts(rng, m)})
+    yield Example("C3", STEP_BY_STEP, draw(rng, (), 9, 9))
+    yield Example("C3", STEP_BY_STEP, draw(rng, (2, 3), 4, 4, 3, 5))
+    yield Example("C3", GROWING, {**draw(rng, (3,), 8, 8), "cuts": some_cuts(rng, 8)})
+    yield Example("C3", TWICE, {**draw(rng, (), 5, 7), "cuts": some_cuts(rng, 7)})
+    square = {**draw(rng, (3,), 3, 6, 3, 3), "cuts": [(0, 3), (3, 6)]}
+    yield Example("C3", IN_CHUNKS, square)
+    yield Example("C3", TWICE, square)
 
 
 @cache.hidden("copies")
 def _(rng):
-    for batch in ((), (2,)):
-        yield Example("C3", AFTERWARDS, draw(rng, batch, 3, 5))
-        yield Example("C3", TWICE, draw(rng, batch, 3, 5))
-        yield Example("C3", TWO_CACHES, draw(rng, batch, 3, 5))
-        yield Example("C3", LATER, draw(rng, batch, 3, 5))
-    second = """cache = KVCache()
-cache.append(K[..., :2, :], V[..., :2, :])
-k, v = K[..., 2:, :].copy(), V[..., 2:, :].copy()
-cache.append(k, v)
-k[:], v[:] = 9.0, -9.0
-cache.attend(Q)"""
-    yield Example("C3", second, draw(rng, (), 3, 5))
-    yield Example("C3", second, draw(rng, (3,), 1, 4))
+    for batch in ((), (3,)):
+        yield Example("C5", CHANGED, draw(rng, batch, 3, 6))
+        yield Example("C5", CHANGED_LATER, draw(rng, batch, 3, 6))
+        yield Example("C5", REUSED, draw(rng, batch, 3, 5))
+        yield Example("C5", TWO_CACHES, draw(rng, batch, 3, 6))
+    yield Example("C5", ONE_AFTER_ANOTHER, draw(rng, (), 2, 5))
 
 
-cache.slip("G13", "no-mask-in-a-chunk", "In a chunk of several positions the earlier ones see the later ones: a causal mask is missing.",
-           "attention(q, self.keys, self.values, mask)", "attention(q, self.keys, self.values)")  # fmt: skip
-cache.slip("G13", "mask-aligned-at-the-start", "The mask is aligned at the start: the newest query has to see all positions.",
-           "mask = causal_mask(q.shape[-2], len(self))", "mask = np.tri(q.shape[-2], len(self), dtype=bool)")  # fmt: skip
-cache.slip("B34", "own-position-hidden", "A query does not see its own position.",
-           "mask = causal_mask(q.shape[-2], len(self))", "mask = np.tri(q.shape[-2], len(self), len(self) - q.shape[-2] - 1, dtype=bool)")  # fmt: skip
-cache.slip("G12", "only-the-newest", "Only the newest positions are kept: the earlier ones are gone.",
-           "self.keys = np.concatenate([self.keys, k], axis=-2)\n            self.values = np.concatenate([self.values, v], axis=-2)",
-           "self.keys, self.values = np.array(k), np.array(v)")  # fmt: skip
-cache.slip("G12", "values-not-kept", "Keys are kept, but the values are replaced by the newest ones.",
-           "self.values = np.concatenate([self.values, v], axis=-2)",
-           "self.values = np.concatenate([np.zeros_like(self.values), v], axis=-2)")  # fmt: skip
-cache.slip("G12", "in-front", "New positions are put in front; they come last.",
-           "np.concatenate([self.keys, k], axis=-2)\n            self.values = np.concatenate([self.values, v], axis=-2)",
-           "np.concatenate([k, self.keys], axis=-2)\n            self.values = np.concatenate([v, self.values], axis=-2)")  # fmt: skip
-cache.slip("G19", "along-the-first-axis", "Positions are joined along axis 0: with a batch that is the batch. Positions are axis −2.",
-           "np.concatenate([self.keys, k], axis=-2)\n            self.values = np.concatenate([self.values, v], axis=-2)",
-           "np.concatenate([self.keys, k], axis=0)\n            self.values = np.concatenate([self.values, v], axis=0)")  # fmt: skip
-cache.slip("G20", "no-copy", "The first keys and values are kept without a copy: who changes them changes your cache.",
-           "self.keys, self.values = np.array(k), np.array(v)", "self.keys, self.values = k, v")  # fmt: skip
-cache.slip("B01", "no-scale", "The scores are not divided by √d_k.",
-           "attention(q, self.keys,", "attention(q * math.sqrt(q.shape[-1]), self.keys,")  # fmt: skip
-cache.slip("B61", "weights-too", "A tuple comes back; only the outputs are asked for.",
-           "return output", "return output, _")  # fmt: skip
-cache.slip("X109", "all-positions", "Outputs for all positions are returned; only the newest ask.",
-           "output, _ = attention(q, self.keys, self.values, mask)",
-           "output, _ = attention(self.keys, self.keys, self.values, causal_mask(len(self)))")  # fmt: skip
-cache.slip("G12", "forgets-after-attend", "After `attend` the cache is empty: it has to stay as it is.",
-           "return output", "self.keys = self.keys[..., :-1, :] if len(self) > 1 else self.keys\n        self.values = self.values[..., : len(self), :]\n        return output")  # fmt: skip
+@cache.hidden("errors")
+def _(rng):
+    def array(*shape):
+        return rng.normal(size=shape)
+
+    pairs = [
+        ((4, 3), (5, 3)),
+        ((4, 3), (1, 3)),
+        ((1, 3), (4, 3)),
+        ((2, 4, 3), (3, 4, 3)),
+        ((2, 4, 3), (4, 3)),
+    ]
+    for k, v in (*pairs, ((2, 4, 3), (1, 4, 3)), ((4, 3), (2, 4, 3))):
+        yield Example(
+            "C6", "KVCache().append(k, v)", {"k": array(*k), "v": array(*v)}, raises="ValueError"
+        )
+    before = {"K": array(2, 5, 4), "V": array(2, 5, 3), "cuts": [(0, 3), (3, 5)]}
+    for k, v in (
+        ((2, 1, 3), (2, 1, 3)), ((2, 1, 4), (2, 1, 4)), ((2, 1, 1), (2, 1, 3)), ((2, 1, 4), (2, 1, 1)),
+        ((3, 1, 4), (3, 1, 3)), ((1, 1, 4), (1, 1, 3)), ((1, 4), (1, 3)), ((2, 2, 4), (2, 1, 3)),
+    ):  # fmt: skip
+        yield Example("C6", ADDED, {**before, "k": array(*k), "v": array(*v)}, raises="ValueError")
+    for q in ((2, 6, 4), (2, 9, 4), (2, 2, 3), (2, 2, 1), (3, 2, 4), (1, 2, 4), (2, 4)):
+        yield Example("C6", ASKED, {**before, "q": array(*q)}, raises="ValueError")
+    yield Example("C6", "KVCache().attend(q)", {"q": array(1, 4)}, raises="ValueError")
+    yield Example("C6", "KVCache().attend(q)", {"q": array(3, 1, 4)}, raises="ValueError")
 
 
-@cache.misconception("G12", "len counts the calls of append; it has to count positions.")
-class CountsCalls:
+@cache.misconception(
+    "G12", "You count the chunks; the positions are to be counted.", method="append"
+)
+def chunks_counted(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    self.chunks = getattr(self, "chunks", 0) + 1
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+    else:
+        self.keys = np.concatenate([self.keys, k], axis=-2)
+        self.values = np.concatenate([self.values, v], axis=-2)
+    KVCache.__len__ = lambda cache: getattr(cache, "chunks", 0)
+
+
+@cache.misconception(
+    "G12",
+    "`len(cache)` counts the first axis, which with a batch is the batch: positions are axis −2.",
+    method="__len__",
+)
+def length_of_the_first_axis(self):
+    return 0 if self.keys is None else len(self.keys)
+
+
+@cache.misconception(
+    "G12", "`len(cache)` fails on an empty cache: it has 0 positions.", method="__len__"
+)
+def empty_has_no_length(self):
+    return self.keys.shape[-2]
+
+
+@cache.misconception(
+    "G13",
+    "The mask is missing: with several new positions, the earlier ones see the later ones.",
+    method="attend",
+)
+def no_mask(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    return attention(q, self.keys, self.values)[0]
+
+
+@cache.misconception(
+    "G13", "Your mask is aligned at the start, as if the queries were the first positions. They are the newest: causal_mask(t, len(cache)).",
+    method="attend",
+)  # fmt: skip
+def aligned_at_the_start(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    mask = np.tri(q.shape[-2], len(self), dtype=bool)
+    return attention(q, self.keys, self.values, mask)[0]
+
+
+@cache.misconception(
+    "B34", "A query does not see its own position: the newest key belongs to it.", method="attend"
+)
+def without_its_own_key(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    mask = np.tri(q.shape[-2], len(self), len(self) - q.shape[-2] - 1, dtype=bool)
+    return attention(q, self.keys, self.values, mask)[0]
+
+
+@cache.misconception(
+    "B35", "A query sees one key too many: the next position leaks.", method="attend"
+)
+def next_position_leaks(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    mask = np.tri(q.shape[-2], len(self), len(self) - q.shape[-2] + 1, dtype=bool)
+    return attention(q, self.keys, self.values, mask)[0]
+
+
+@cache.misconception(
+    "D11",
+    "Only the newest positions are seen: the earlier ones are what the cache is for.",
+    method="attend",
+)
+def newest_positions_only(self, q):
+    t = q.shape[-2]
+    if t > len(self):
+        raise ValueError("too many queries")
+    return attention(q, self.keys[..., -t:, :], self.values[..., -t:, :], causal_mask(t))[0]
+
+
+@cache.misconception(
+    "B61", "`attend` returns the weights as well; the output alone is asked for.", method="attend"
+)
+def attend_with_weights(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    return attention(q, self.keys, self.values, causal_mask(q.shape[-2], len(self)))
+
+
+@cache.misconception(
+    "X11",
+    "Only the output of the newest position comes back; there is a row for each query.",
+    method="attend",
+)
+def newest_row_only(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    return attention(q, self.keys, self.values, causal_mask(q.shape[-2], len(self)))[0][..., -1:, :]
+
+
+@cache.misconception(
+    "X12", "Asking empties the cache: positions stay until the end.", method="attend"
+)
+def asking_empties(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    keys, values = self.keys, self.values
+    self.keys = self.values = None
+    return attention(q, keys, values, causal_mask(q.shape[-2], keys.shape[-2]))[0]
+
+
+@cache.misconception(
+    "X12", "Asking changes the cache: the queries are kept as keys.", method="attend"
+)
+def queries_are_kept(self, q):
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    output = attention(q, self.keys, self.values, causal_mask(q.shape[-2], len(self)))[0]
+    self.keys = np.concatenate([self.keys, q], axis=-2)
+    self.values = np.concatenate([self.values, self.values[..., -q.shape[-2] :, :]], axis=-2)
+    return output
+
+
+@cache.misconception("X14", "Each chunk replaces the one before: append it.", method="append")
+def chunk_replaces(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    self.keys, self.values = k.copy(), v.copy()
+
+
+@cache.misconception(
+    "X14", "New positions are put before the old ones: they belong behind them.", method="append"
+)
+def put_in_front(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+    else:
+        self.keys = np.concatenate([k, self.keys], axis=-2)
+        self.values = np.concatenate([v, self.values], axis=-2)
+
+
+@cache.misconception(
+    "X14",
+    "Chunks are joined along the first axis, which with a batch is the batch: positions are axis −2.",
+    method="append",
+)
+def joined_along_the_first_axis(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+    else:
+        self.keys = np.concatenate([self.keys, k])
+        self.values = np.concatenate([self.values, v])
+
+
+@cache.misconception("X15", "Keys and values are exchanged in the cache.", method="append")
+def keys_and_values_exchanged(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = v.copy(), k.copy()
+    else:
+        self.keys = np.concatenate([self.keys, v], axis=-2)
+        self.values = np.concatenate([self.values, k], axis=-2)
+
+
+@cache.misconception(
+    "G14",
+    "The first chunk is kept without copying it: when the caller changes k or v, the cache changes with them.",
+    method="append",
+)
+def first_chunk_not_copied(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = k, v
+    else:
+        self.keys = np.concatenate([self.keys, k], axis=-2)
+        self.values = np.concatenate([self.values, v], axis=-2)
+
+
+@cache.misconception(
+    "A26",
+    "The cache took its dtype from the first chunk: later numbers are cut to integers.",
+    method="append",
+)
+def dtype_of_the_first_chunk(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+    else:
+        self.keys = np.concatenate([self.keys, k], axis=-2, dtype=self.keys.dtype, casting="unsafe")
+        self.values = np.concatenate(
+            [self.values, v], axis=-2, dtype=self.values.dtype, casting="unsafe"
+        )
+
+
+@cache.misconception(
+    "X16",
+    "Keys and values of different lengths are taken; they must raise a ValueError.",
+    method="append",
+)
+def lengths_not_checked(self, k, v):
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+    else:
+        self.keys = np.concatenate([self.keys, k], axis=-2)
+        self.values = np.concatenate([self.values, v], axis=-2)
+
+
+@cache.misconception(
+    "X16",
+    "More queries than positions raise no ValueError: some of them stand before the first position.",
+    method="attend",
+)
+def too_many_queries_answered(self, q):
+    if self.keys is None:
+        raise ValueError("empty")
+    return attention(q, self.keys, self.values, causal_mask(q.shape[-2], len(self)))[0]
+
+
+@cache.misconception(
+    "X16",
+    "An empty cache answers with zeros; without a position there is nothing to ask for: a ValueError.",
+    method="attend",
+)
+def empty_cache_answers(self, q):
+    if self.keys is None:
+        return np.zeros(q.shape)
+    if q.shape[-2] > len(self):
+        raise ValueError("too many queries")
+    return attention(q, self.keys, self.values, causal_mask(q.shape[-2], len(self)))[0]
+
+
+@cache.misconception(
+    "X16",
+    "A chunk of another width than the positions before is taken; it must raise a ValueError.",
+    method="append",
+)
+def any_width_taken(self, k, v):
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError("shapes")
+    if self.keys is None:
+        self.keys, self.values = k.copy(), v.copy()
+        return
+    k = np.broadcast_to(
+        k[..., : self.keys.shape[-1]], (*self.keys.shape[:-2], *k.shape[-2:-1], self.keys.shape[-1])
+    )
+    v = np.broadcast_to(
+        v[..., : self.values.shape[-1]],
+        (*self.values.shape[:-2], *v.shape[-2:-1], self.values.shape[-1]),
+    )
+    self.keys = np.concatenate([self.keys, k], axis=-2)
+    self.values = np.concatenate([self.values, v], axis=-2)
+
+
+@cache.misconception(
+    "G15",
+    "All caches share one memory: it belongs to the class, not to the object. Say `self.keys`, in __init__ and everywhere.",
+)
+class SharedMemory:
     def __init__(self):
-        self.k, self.v = [], []
+        SharedMemory.keys = SharedMemory.values = None
+
+    def __len__(self):
+        return 0 if SharedMemory.keys is None else SharedMemory.keys.shape[-2]
+
+    def append(self, k, v):
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError("shapes")
+        if SharedMemory.keys is None:
+            SharedMemory.keys, SharedMemory.values = k.copy(), v.copy()
+        else:
+            SharedMemory.keys = np.concatenate([SharedMemory.keys, k], axis=-2)
+            SharedMemory.values = np.concatenate([SharedMemory.values, v], axis=-2)
+
+    def attend(self, q):
+        if q.shape[-2] > len(self):
+            raise ValueError("too many queries")
+        mask = causal_mask(q.shape[-2], len(self))
+        return attention(q, SharedMemory.keys, SharedMemory.values, mask)[0]
+
+
+@cache.misconception(
+    "G14",
+    "Chunks are kept in a list without copying them: when the caller changes k or v, the cache changes with them.",
+)
+class ListOfChunks:
+    def __init__(self):
+        self.chunks = []
+
+    def __len__(self):
+        return sum(k.shape[-2] for k, _ in self.chunks)
+
+    def append(self, k, v):
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError("shapes")
+        if self.chunks:
+            first_k, first_v = self.chunks[0]
+            if (first_k.shape[:-2], first_k.shape[-1], first_v.shape[-1]) != (
+                k.shape[:-2],
+                k.shape[-1],
+                v.shape[-1],
+            ):
+                raise ValueError("another chunk")
+        self.chunks.append((k, v))
+
+    def attend(self, q):
+        if q.shape[-2] > len(self):
+            raise ValueError("too many queries")
+        keys, values = (np.concatenate(parts, axis=-2) for parts in zip(*self.chunks))
+        return attention(q, keys, values, causal_mask(q.shape[-2], len(self)))[0]
+
+
+@cache.misconception(
+    "B64",
+    "Your cache takes two axes only (np.vstack joins the first axis); any number of batch axes may lead.",
+)
+class VerticalStack:
+    def __init__(self):
+        self.k, self.v = None, None
+
+    def __len__(self):
+        return 0 if self.k is None else len(self.k)
+
+    def append(self, k, v):
+        if len(k) != len(v) or k.ndim != 2 or v.ndim != 2:
+            raise ValueError("shapes")
+        self.k = k.copy() if self.k is None else np.vstack([self.k, k])
+        self.v = v.copy() if self.v is None else np.vstack([self.v, v])
+
+    def attend(self, q):
+        if len(q) > len(self):
+            raise ValueError("too many queries")
+        return attention(q, self.k, self.v, causal_mask(len(q), len(self)))[0]
+
+
+@cache.alternative("a list of chunks")
+class ChunksInAList:
+    def __init__(self):
+        self.chunks = []
+
+    def __len__(self):
+        return sum(k.shape[-2] for k, _ in self.chunks)
+
+    def append(self, k, v):
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError("k and v")
+        for old, new in zip(self.chunks[0] if self.chunks else (), (k, v)):
+            if old.shape[:-2] != new.shape[:-2] or old.shape[-1] != new.shape[-1]:
+                raise ValueError("another chunk")
+        self.chunks.append((np.array(k), np.array(v)))
+
+    def attend(self, q):
+        if q.shape[-2] > len(self):
+            raise ValueError("too many queries")
+        keys = np.concatenate([k for k, _ in self.chunks], axis=-2)
+        values = np.concatenate([v for _, v in self.chunks], axis=-2)
+        return attention(q, keys, values, causal_mask(q.shape[-2], len(self)))[0]
+
+
+@cache.alternative("a buffer that doubles")
+class DoublingBuffer:
+    def __init__(self):
+        self.count = 0
+
+    def __len__(self):
+        return self.count
+
+    def append(self, k, v):
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError("k and v")
+        t = k.shape[-2]
+        if self.count == 0:
+            self.k = np.zeros((*k.shape[:-2], max(t, 4), k.shape[-1]))
+            self.v = np.zeros((*v.shape[:-2], max(t, 4), v.shape[-1]))
+        for buffer, new in ((self.k, k), (self.v, v)):
+            if buffer.shape[:-2] != new.shape[:-2] or buffer.shape[-1] != new.shape[-1]:
+                raise ValueError("another chunk")
+        while self.count + t > self.k.shape[-2]:
+            self.k = np.concatenate([self.k, np.zeros_like(self.k)], axis=-2)
+            self.v = np.concatenate([self.v, np.zeros_like(self.v)], axis=-2)
+        self.k[..., self.count : self.count + t, :] = k
+        self.v[..., self.count : self.count + t, :] = v
+        self.count += t
+
+    def attend(self, q):
+        t = q.shape[-2]
+        if t > self.count:
+            raise ValueError("too many queries")
+        keys, values = self.k[..., : self.count, :], self.v[..., : self.count, :]
+        rows = []
+        for i in range(t):
+            seen = self.count - t + i + 1
+            rows.append(
+                attention(q[..., i : i + 1, :], keys[..., :seen, :], values[..., :seen, :])[0]
+            )
+        return np.concatenate(rows, axis=-2)
+
+
+@cache.alternative("positions in lists, lists out")
+class PositionsInLists:
+    def __init__(self):
+        self.k = []
+        self.v = []
 
     def __len__(self):
         return len(self.k)
 
     def append(self, k, v):
-        self.k.append(np.array(k))
-        self.v.append(np.array(v))
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError("k and v")
+        if self.k and (self.k[0].shape, self.v[0].shape) != (
+            k[..., 0, :].shape,
+            v[..., 0, :].shape,
+        ):
+            raise ValueError("another chunk")
+        for t in range(k.shape[-2]):
+            self.k.append(np.array(k[..., t, :], dtype=float))
+            self.v.append(np.array(v[..., t, :], dtype=float))
 
     def attend(self, q):
-        K, V = np.concatenate(self.k, axis=-2), np.concatenate(self.v, axis=-2)
-        return attention(q, K, V, causal_mask(q.shape[-2], K.shape[-2]))[0]
+        t, m = q.shape[-2], len(self.k)
+        if t > m:
+            raise ValueError("too many queries")
+        scores = attention_scores(q, np.stack(self.k, axis=-2))
+        scores = scores + np.where(np.triu(np.ones((t, m)), k=m - t + 1) > 0, -1e9, 0)
+        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return (e / e.sum(axis=-1, keepdims=True) @ np.stack(self.v, axis=-2)).tolist()
 
 
-@cache.misconception(
-    "G21", "All caches share one list: it stands in the class, so make it in __init__."
+# --- break_hasty_merge -----------------------------------------------------------------------------
+
+broken = exercise.question("break_hasty_merge")
+NAMED = "str(break_hasty_merge()[0]).strip()"
+FITS = """_, first, second = break_hasty_merge()
+tiles = [np.array(tile, dtype=float) for tile in (first, second)]
+all(tile.ndim == 1 and 1 <= len(tile) <= 4 and abs(tile).max() <= 20 for tile in tiles)"""
+SHOWS = """_, first, second = break_hasty_merge()
+s1, s2 = np.array(first, dtype=float) + shift, np.array(second, dtype=float) + shift
+m1, m2 = s1.max(), s2.max()
+l1, l2 = np.exp(s1 - m1).sum(), np.exp(s2 - m2).sum()
+m = max(m1, m2)
+hasty = l1 + l2 * np.exp(m2 - m)
+wrong = abs(hasty - np.exp(np.concatenate([s1, s2]) - m).sum())
+why = "the first maximum stays" if m1 >= m2 else "the difference is small"
+"the sum is wrong" if wrong > 0.01 else why"""
+
+broken.witness(
+    "sentence", "C1", f"re.fullmatch('C[1-4]', {NAMED}) is not None", options={"expect": True}
 )
-class SharedByAll:
-    k, v = [], []
-
-    def __init__(self):
-        self.k.clear()
-        self.v.clear()
-
-    def __len__(self):
-        return sum(x.shape[-2] for x in self.k)
-
-    def append(self, k, v):
-        self.k.append(np.array(k))
-        self.v.append(np.array(v))
-
-    def attend(self, q):
-        K, V = np.concatenate(self.k, axis=-2), np.concatenate(self.v, axis=-2)
-        return attention(q, K, V, causal_mask(q.shape[-2], K.shape[-2]))[0]
+broken.witness("input", "C2", FITS, options={"expect": True})
+broken.witness("input", "C2", SHOWS, shift=0, options={"expect": "the sum is wrong"})
 
 
-@cache.misconception(
-    "G20", "The pieces are kept without a copy: who changes k afterwards changes your cache."
-)
-class KeepsThePieces:
-    def __init__(self):
-        self.k, self.v = [], []
-
-    def __len__(self):
-        return sum(x.shape[-2] for x in self.k)
-
-    def append(self, k, v):
-        self.k.append(k)
-        self.v.append(v)
-
-    def attend(self, q):
-        K, V = np.concatenate(self.k, axis=-2), np.concatenate(self.v, axis=-2)
-        return attention(q, K, V, causal_mask(q.shape[-2], K.shape[-2]))[0]
+@broken.hidden("sentence")
+def _(rng):
+    yield Example("C1", NAMED, expect="C1")
 
 
-@cache.alternative("lists of pieces")
-class ListsOfPieces:
-    def __init__(self):
-        self.pieces = []
-
-    def __len__(self):
-        return sum(k.shape[-2] for k, _ in self.pieces)
-
-    def append(self, k, v):
-        self.pieces.append((np.copy(k), np.copy(v)))
-
-    def attend(self, q):
-        K, V = (np.concatenate(parts, axis=-2) for parts in zip(*self.pieces))
-        n, m = q.shape[-2], K.shape[-2]
-        return attention(q, K, V, np.tri(n, m, m - n, dtype=bool))[0].tolist()
+@broken.hidden("input")
+def _(rng):
+    shift = float(rng.integers(-9, 9))  # a number added to all scores changes no sum
+    yield Example("C2", SHOWS, {"shift": shift}, expect="the sum is wrong")
 
 
-@cache.alternative("room ahead")
-class RoomAhead:
-    def __init__(self):
-        self.length = 0
-
-    def __len__(self):
-        return self.length
-
-    def append(self, k, v):
-        stop = self.length + k.shape[-2]
-        if self.length == 0:
-            self.K = np.zeros((*k.shape[:-2], 2 * stop, k.shape[-1]))
-            self.V = np.zeros((*v.shape[:-2], 2 * stop, v.shape[-1]))
-        while stop > self.K.shape[-2]:
-            self.K = np.concatenate([self.K, np.zeros_like(self.K)], axis=-2)
-            self.V = np.concatenate([self.V, np.zeros_like(self.V)], axis=-2)
-        self.K[..., self.length : stop, :] = k
-        self.V[..., self.length : stop, :] = v
-        self.length = stop
-
-    def attend(self, q):
-        rows = []
-        for i in range(q.shape[-2]):
-            seen = self.length - q.shape[-2] + i + 1
-            rows.append(
-                attention(q[..., i : i + 1, :], self.K[..., :seen, :], self.V[..., :seen, :])[0]
-            )
-        return np.concatenate(rows, axis=-2)
+ANSWER = 'return "C1", [0.0], [1.0]'
+for name, sentence, message in (
+    ("the-axes", "C2", "Any number of axes is fine with it: `scale2[..., None]` stands where it should. Which sentence says what the sums are?"),
+    ("large-scores", "C3", "Large scores are not needed: on your small ones the sum is wrong already. Which sentence says what the sums are?"),
+    ("the-empty-state", "C4", "Two empty states give NaN, true, but your input has a score in each tile. Which sentence says what the sums are?"),
+):  # fmt: skip
+    broken.slip("X17", f"blames-{name}", message, '"C1"', f'"{sentence}"')
+broken.slip(
+    "X18", "first-maximum-larger",
+    "In your input the first tile has the larger maximum (or an equal one), and then the old sums are right as they are. Let the second be larger.",
+    ANSWER, 'return "C1", [1.0], [0.0]',
+)  # fmt: skip
+broken.slip(
+    "X18", "hardly-larger", "The second maximum is hardly larger than the first, and the sums differ by less than 0.01.",
+    ANSWER, 'return "C1", [0.0], [0.001]',
+)  # fmt: skip
+broken.slip(
+    "X19", "does-not-fit", "Each tile is a row of 1 to 4 scores between −20 and 20.",
+    ANSWER, 'return "C1", [[0.0]], [[1.0]]',
+)  # fmt: skip
+broken.slip(
+    "X20", "without-the-sentence", "Three things are asked for: the sentence and the two tiles.",
+    ANSWER, "return [0.0], [1.0]",
+)  # fmt: skip
 
 
-@cache.alternative("an empty array at first")
-class StartsFromNone:
-    def __init__(self):
-        self.state = None
+@broken.alternative("arrays")
+def two_arrays():
+    return "C1", np.array([-3.0, 2.0, 0.5]), np.array([5.0, 4.0])
 
-    def __len__(self):
-        return self.state[0].shape[-2] if self.state else 0
 
-    def append(self, k, v):
-        old = self.state or (k[..., :0, :], v[..., :0, :])
-        self.state = tuple(np.append(a, b, axis=-2) for a, b in zip(old, (k, v)))
-
-    def attend(self, q):
-        K, V = self.state
-        scores = attention_scores(q, K)
-        behind = np.arange(len(self)) > np.arange(len(self) - q.shape[-2], len(self))[:, None]
-        return softmax(np.where(behind, -1e9, scores)) @ V
+@broken.alternative("a list, integers")
+def of_integers():
+    return ["C1", [1, 2, 3, 4], (9,)]
