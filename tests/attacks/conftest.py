@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from headmaster import shell
 from headmaster.engine import Engine
 from headmaster.job import MIB, Cell, Job, Limits, Outcome
 
@@ -76,16 +81,9 @@ class Range:
 
     def run(self, attack: str, answers: str, limits: Limits = LIMITS) -> Outcome:
         """Run a notebook: the attack's cell, the answers, the tests."""
-        named = {
-            "DECOY": self.outside / "decoy.txt",
-            "COURSE": self.course,
-            "GRADEBOOK": self.course / "gradebook.db",
-            "OTHER": self.outside / "other.py",
-        }
-        names = "".join(f"{name} = {str(path)!r}\n" for name, path in named.items())
         cells = [
             Cell("setup", "locked", SETUP),
-            Cell("names", "student", names),
+            Cell("names", "student", self.names()),
             Cell("attack", "student", attack),
             Cell("answers", "student", answers),
         ]
@@ -102,6 +100,16 @@ class Range:
             limits=limits,
         )
         return self.engine.run(job)
+
+    def names(self) -> str:
+        """Return the cell that tells an attack where everything lies."""
+        named = {
+            "DECOY": self.outside / "decoy.txt",
+            "COURSE": self.course,
+            "GRADEBOOK": self.course / "gradebook.db",
+            "OTHER": self.outside / "other.py",
+        }
+        return "".join(f"{name} = {str(path)!r}\n" for name, path in named.items())
 
     def honest(self) -> Outcome:
         """Run an honest notebook."""
@@ -159,3 +167,47 @@ def shooting_range(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         made.layers = outcome.confinement
         made.before = made.look()
         yield made
+
+
+def points_in_one_process(course: Path, names: str, attack: str, answers: str) -> float:
+    """Return what the attack would gain where tests run in the student's own process.
+
+    The cells run one after the other in a shell, as in a kernel, in a fork that is killed after a
+    few seconds; a test counts if it shows no error.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        os.environ["GRADING_SEED"] = "5"
+        os.chdir(tempfile.mkdtemp())
+        sys.path.insert(0, str(course))
+        notebook = shell.make_shell()
+        shell.attach(notebook)
+        for source in (SETUP, names, attack, answers):
+            with contextlib.suppress(BaseException):
+                shell.run_cell(notebook, source)
+        total = 0.0
+        for source in TEST_CELLS.values():
+            total += _shown_points(notebook, source)
+        os.write(writing, str(total).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return float(text or 0)
+
+
+def _shown_points(notebook: shell.Shell, source: str) -> float:
+    outputs: list[dict[str, object]] = []
+    with contextlib.suppress(BaseException):
+        outputs = shell.run_cell(notebook, source)[0]
+    kinds = [output["output_type"] for output in outputs]
+    if "error" in kinds:
+        return 0.0
+    for output in outputs:
+        if output["output_type"] == "execute_result":
+            with contextlib.suppress(ValueError, KeyError):
+                return float(output["data"]["text/plain"].removeprefix("np.float64(").rstrip(")"))
+    return 1.0
