@@ -34,6 +34,17 @@ def test_a_right_implementation_gets_full_marks(spec, right):
     assert result.accepted == result.seeds
 
 
+@pytest.mark.parametrize(("spec", "right"), RIGHT, ids=[f"{of(s)}-{r.name}" for s, r in RIGHT])
+def test_a_right_style_does_not_break_the_courses_answers_that_call_it(spec, right):
+    """A function that returns lists is right; another one that calls it has to bear it."""
+    exercise = spec.exercise
+    space = exercise.namespace(**{spec.name: right.source})
+    for other in exercise.functions.values():
+        if other is not spec and spec.name in exercise.text.answers[other.name]:
+            for idea in other.ideas:
+                assert other.judge(space[other.name], idea, seed=1).passed, (other.name, idea)
+
+
 @functions
 def test_the_stub_fails_every_test_as_not_written(spec):
     stub = spec.load(spec.exercise.text.stubs[spec.name])

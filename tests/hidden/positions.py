@@ -1031,7 +1031,7 @@ falling.slip(
 )  # fmt: skip
 falling.slip(
     "X37", "bias-positive", "Your bias rises with the distance: the sign is wrong, far keys should lose.",
-    "return -alibi_slopes", "return alibi_slopes",
+    "return -np.asarray", "return np.asarray",
 )  # fmt: skip
 falling.slip(
     "X38", "distance-signed",
@@ -1045,24 +1045,24 @@ falling.slip(
 )  # fmt: skip
 falling.slip(
     "X40", "hidden-after-the-query", "Keys after the query get −inf: hiding them is the causal mask's part, not the bias's.",
-    "    return -alibi_slopes(num_heads)[:, None, None] * distances",
+    "    return -np.asarray(alibi_slopes(num_heads))[:, None, None] * distances",
     "    ahead = np.arange(m) > positions[:, None]\n"
-    "    return np.where(ahead, -np.inf, -alibi_slopes(num_heads)[:, None, None] * distances)",
+    "    return np.where(ahead, -np.inf, -np.asarray(alibi_slopes(num_heads))[:, None, None] * distances)",
 )  # fmt: skip
 falling.slip(
     "X41", "position-of-the-key-only",
     "Your bias grows with the key's position (slope · j). That differs from −slope · distance by a number per row, and only for keys before the "
     "query; the contract asks for the distance itself.",
-    "    return -alibi_slopes(num_heads)[:, None, None] * distances",
-    "    return alibi_slopes(num_heads)[:, None, None] * np.broadcast_to(np.arange(m), (n, m))",
+    "    return -np.asarray(alibi_slopes(num_heads))[:, None, None] * distances",
+    "    return np.asarray(alibi_slopes(num_heads))[:, None, None] * np.broadcast_to(np.arange(m), (n, m))",
 )  # fmt: skip
 falling.slip(
     "X42", "no-slope", "Your bias is the distance alone: multiply it by each head's slope.",
-    "-alibi_slopes(num_heads)[:, None, None]", "-np.ones(num_heads)[:, None, None]",
+    "-np.asarray(alibi_slopes(num_heads))[:, None, None]", "-np.ones(num_heads)[:, None, None]",
 )  # fmt: skip
 falling.slip(
     "X43", "one-slope-for-all", "All heads have the slope of the first.",
-    "-alibi_slopes(num_heads)[:, None, None]", "-np.full(num_heads, alibi_slopes(num_heads)[0])[:, None, None]",
+    "-np.asarray(alibi_slopes(num_heads))[:, None, None]", "-np.full(num_heads, np.asarray(alibi_slopes(num_heads))[0])[:, None, None]",
 )  # fmt: skip
 falling.slip(
     "E20", "slopes-of-one-formula",
@@ -1071,8 +1071,8 @@ falling.slip(
 )  # fmt: skip
 falling.slip(
     "X44", "divided-by-the-slope", "You divide by the slope: near heads become far ones. Multiply.",
-    "-alibi_slopes(num_heads)[:, None, None] * distances",
-    "-distances / alibi_slopes(num_heads)[:, None, None]",
+    "-np.asarray(alibi_slopes(num_heads))[:, None, None] * distances",
+    "-distances / np.asarray(alibi_slopes(num_heads))[:, None, None]",
 )  # fmt: skip
 falling.slip(
     "X45", "squared-distance", "Your bias falls with the square of the distance.",
@@ -1084,11 +1084,11 @@ falling.slip(
 )  # fmt: skip
 falling.slip(
     "X09", "heads-last", "Your heads are the last axis; they are the first: (h, n, m).",
-    "-alibi_slopes(num_heads)[:, None, None] * distances", "-alibi_slopes(num_heads) * distances[..., None]",
+    "-np.asarray(alibi_slopes(num_heads))[:, None, None] * distances", "-alibi_slopes(num_heads) * distances[..., None]",
 )  # fmt: skip
 falling.slip(
     "X46", "batch-axis", "Your bias has an axis more than (h, n, m).",
-    "return -alibi_slopes(num_heads)[:, None, None]", "return -alibi_slopes(num_heads)[None, :, None, None]",
+    "return -np.asarray(alibi_slopes(num_heads))[:, None, None]", "return -np.asarray(alibi_slopes(num_heads))[None, :, None, None]",
 )  # fmt: skip
 falling.slip(
     "X47", "distance-from-one", "A word's distance to itself is 1 in your bias; it is 0.",
