@@ -152,6 +152,11 @@ class Engine:
         with self._lock:
             self._boot()
 
+    def warm(self) -> None:
+        """Start the fork server now; raises EngineError if it does not start."""
+        with self._lock:
+            self._boot()
+
     def run(self, job: Job) -> Outcome:
         """Run a job. The machine's own faults are in the outcome's `trouble`, never raised."""
         ids = [cell.id for cell in job.cells]
@@ -245,6 +250,12 @@ class Engine:
                 self._shelf(self._student_base, for_student),
                 self._shelf(self._base, for_trusted),
             )
+
+    def _boot(self) -> None:
+        if self._base is None:
+            self._base = Server.boot()
+            wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
+            self._student_base = Server.boot(wrapper) if wrapper else self._base
 
     def _boot(self) -> None:
         if self._base is None:

@@ -6,6 +6,7 @@ import os
 import signal
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -647,6 +648,31 @@ def test_a_released_cell_that_cannot_run_is_trouble_and_not_the_students(desk: D
 
 def test_a_released_cell_may_show_what_the_student_wrote(desk: Desk) -> None:
     desk.passes("def f(): return 3", "#locked shown\nf()", "#test f\nassert f() == 3")
+
+
+def test_an_engine_can_be_warmed_and_closed_and_used_again() -> None:
+    engine = Engine()
+    engine.warm()
+    base = engine._base
+    Desk(engine).passes("#test one\nassert True")
+    assert engine._base is base
+    engine.close()
+    Desk(engine).passes("#test one\nassert True")
+    engine.close()
+
+
+def test_several_threads_share_an_engine(engine: Engine) -> None:
+    def run(number: int) -> float | None:
+        cells = (Cell("n", "student", f"n = {number}"), Cell("test", "test", "n * 10"))
+        return engine.run(Job("a", "n", str(number), cells, limits=PATIENT))["test"].value
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(12))) == [10.0 * n for n in range(12)]
+
+
+def test_two_cells_with_one_id_are_trouble(engine: Engine) -> None:
+    cells = (Cell("a", "student", "1"), Cell("a", "test", "1"))
+    assert "same id" in str(engine.run(Job("a", "n", "s", cells)).trouble)
 
 
 def test_an_engine_survives_the_end_of_its_fork_server() -> None:
