@@ -1,12 +1,18 @@
-"""Links to a chapter that this edition leaves out become plain words, not a broken link."""
+"""An edition may leave chapters out: take their files away, and nothing else has to change.
+
+The contents then lack them, and links to them become plain words instead of broken links.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 
+import yaml
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 # ../exercises/04_multi_head/multi_head.ipynb, 04_multi_head.md#some-heading
@@ -31,6 +37,30 @@ class AbsentChapters(SphinxPostTransform):
         return any(name in self.env.all_docs for name in names)
 
 
+def _present(entries: list[dict], root: Path) -> list[dict]:
+    """The entries of the contents whose files exist, and of each the sections whose files exist."""
+    kept = []
+    for entry in entries:
+        if any((root / f"{entry['file']}{suffix}").is_file() for suffix in (".md", ".ipynb")):
+            sections = _present(entry.get("sections", []), root)
+            bare = {key: value for key, value in entry.items() if key != "sections"}
+            kept.append(bare | ({"sections": sections} if sections else {}))
+    return kept
+
+
+def leave_out(app: Sphinx, config: Config) -> None:
+    """Give Sphinx the contents without the chapters whose files are not there."""
+    root = Path(app.srcdir)
+    contents = yaml.safe_load((root / config.external_toc_path).read_text("utf8"))
+    parts = [part | {"chapters": _present(part["chapters"], root)} for part in contents["parts"]]
+    contents["parts"] = [part for part in parts if part["chapters"]]
+    path = Path(app.outdir).parent / "contents.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(contents, sort_keys=False), "utf8")
+    config.external_toc_path = str(path)
+
+
 def setup(app: Sphinx) -> None:
     """Register with Sphinx."""
+    app.connect("config-inited", leave_out, priority=500)  # the contents are read at 900
     app.add_post_transform(AbsentChapters)

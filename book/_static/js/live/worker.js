@@ -54,7 +54,7 @@ async function boot(message) {
 
 /* Matplotlib is 10 MB: it comes with the first cell that draws, not with Python. */
 const DRAWS =
-  /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*\w|from\s+manyheads\.show\s+import/m;
+  /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*(?!table\b)\w|from\s+manyheads\.show\s+import/m;
 
 async function needMatplotlib() {
   say("Loading Matplotlib (10 MB, once) …");
