@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Any
 from headmaster import sandbox, wire
 from headmaster.curtain import interpreter_paths
 from headmaster.gauge import Gauge
-from headmaster.job import CellResult, Job, Outcome
+from headmaster.job import Cell, CellResult, Job, Outcome
 from headmaster.zygote import imports_of, receive_message, send_message
 
 ROOT = str(Path(__file__).resolve().parent.parent)  # where the package `headmaster` lies
@@ -148,11 +149,6 @@ class Engine:
             self._base = self._student_base = None
 
     def warm(self) -> None:
-        """Start the fork server, so that the first job need not wait for it."""
-        with self._lock:
-            self._boot()
-
-    def warm(self) -> None:
         """Start the fork server now; raises EngineError if it does not start."""
         with self._lock:
             self._boot()
@@ -194,7 +190,7 @@ class Engine:
         results = (lost.get(c.id) or ran.results.get(c.id) or _not_run(c.id) for c in job.cells)
         return Outcome(tuple(results), ran.layers, job.seed, cpu_seconds=used)
 
-    def _once(self, job: Job, cells: list[Any]) -> Run:
+    def _once(self, job: Job, cells: list[Cell]) -> Run:
         """Run `cells` in a fresh pair of processes."""
         servers = self._servers(job)
         try:
@@ -204,7 +200,7 @@ class Engine:
                 for server in servers:
                     server.users -= 1
 
-    def _pair(self, job: Job, cells: list[Any], student: Server, trusted: Server) -> Run:
+    def _pair(self, job: Job, cells: list[Cell], student: Server, trusted: Server) -> Run:
         with _folders(job) as (scratch, folder):
             pair = socket.socketpair()
             reports = socket.socketpair()
@@ -231,24 +227,13 @@ class Engine:
 
     def _servers(self, job: Job) -> tuple[Server, Server]:
         """Return the shelves for S and T, started if need be."""
-        released = [dataclasses.asdict(cell) for cell in job.cells if cell.kind != "student"]
-        setup = imports_of(cell["source"] for cell in released if cell["kind"] == "locked")
-        course = [str(Path(path).resolve()) for path in job.trusted_path]
-        ours = [] if ROOT in interpreter_paths() else [ROOT]  # installed, or beside the course
-        for_student = {
-            "role": "student",
-            "hide": job.hide,
-            "show": job.show,
-            "course": list(dict.fromkeys((*course, *ours))),
-            "imports": setup,
-            "without": self.without,
-        }
-        for_trusted = {"role": "trusted", "course": course, "cells": released}
+        released = tuple(cell for cell in job.cells if cell.kind != "student")
+        wanted = _shelf_requests(released, job.hide, job.show, job.trusted_path, self.without)
         with self._lock:
             self._boot()
             return (
-                self._shelf(self._student_base, for_student),
-                self._shelf(self._base, for_trusted),
+                self._shelf(self._student_base, wanted[0]),
+                self._shelf(self._base, wanted[1]),
             )
 
     def _boot(self) -> None:
@@ -257,17 +242,10 @@ class Engine:
             wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
             self._student_base = Server.boot(wrapper) if wrapper else self._base
 
-    def _boot(self) -> None:
-        if self._base is None:
-            self._base = Server.boot()
-            wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
-            self._student_base = Server.boot(wrapper) if wrapper else self._base
-
-    def _shelf(self, base: Server, request: dict[str, Any]) -> Server:
+    def _shelf(self, base: Server, request: str) -> Server:
         """Return the shelf that a request describes; the one not used for longest makes room."""
-        key = json.dumps(request)
-        shelf = self._shelves.pop(key, None) or base.shelf(request)
-        self._shelves[key] = shelf
+        shelf = self._shelves.pop(request, None) or base.shelf(json.loads(request))
+        self._shelves[request] = shelf
         idle = [k for k, other in self._shelves.items() if not other.users and other is not shelf]
         for old in idle[: max(0, len(self._shelves) - MAX_SHELVES)]:
             self._shelves.pop(old).close()
@@ -278,6 +256,29 @@ class Engine:
         """Start from nothing next time: a server may be gone."""
         with contextlib.suppress(OSError):
             self.close()
+
+
+@functools.lru_cache(maxsize=MAX_SHELVES)
+def _shelf_requests(
+    released: tuple[Cell, ...],
+    hide: tuple[str, ...],
+    show: tuple[str, ...],
+    trusted_path: tuple[str, ...],
+    without: tuple[str, ...],
+) -> tuple[str, str]:
+    """Return what to ask a base for, as JSON: shelves for S and for T."""
+    course = [str(Path(path).resolve()) for path in trusted_path]
+    ours = [] if ROOT in interpreter_paths() else [ROOT]  # installed, or beside the course
+    student = {
+        "role": "student",
+        "hide": hide,
+        "show": show,
+        "course": list(dict.fromkeys((*course, *ours))),
+        "imports": imports_of(cell.source for cell in released if cell.kind == "locked"),
+        "without": without,
+    }
+    cells = [dataclasses.asdict(cell) for cell in released]
+    return json.dumps(student), json.dumps({"role": "trusted", "course": course, "cells": cells})
 
 
 @dataclasses.dataclass
@@ -374,7 +375,7 @@ def _derived(seed: int, role: str) -> int:
 
 
 def _trusted_request(
-    job: Job, cells: list[Any], scratch: str, folder: str, pid: int
+    job: Job, cells: list[Cell], scratch: str, folder: str, pid: int
 ) -> dict[str, Any]:
     return {
         "scratch": scratch,

@@ -21,6 +21,7 @@ import random
 import re
 import socket
 import struct
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ class Channel:
 
     def send(self, head: Head, buffers: Sequence[bytes] = ()) -> None:
         """Send one message; raises Unsendable if it is too large, OSError if the peer is gone."""
-        text = json.dumps(head, separators=(",", ":")).encode()
+        text = _JSON.encode(head).encode()
         sizes = [len(b) for b in buffers]
         if len(text) > MAX_HEAD or len(sizes) > MAX_BUFFERS or len(text) + sum(sizes) > MAX_FRAME:
             raise Unsendable(f"more than {MAX_FRAME >> 20} MB cannot be handed over at once")
@@ -112,7 +113,7 @@ class Channel:
 def parse(text: bytes) -> Any:
     """Read a JSON head; numbers other than small integers and NaN constants are refused."""
     try:
-        return json.loads(text, parse_float=_refuse, parse_constant=_refuse, parse_int=_small_int)
+        return _STRICT.decode(text.decode())
     except (ValueError, RecursionError) as error:
         raise WireError(f"not a message ({type(error).__name__})") from None
 
@@ -125,6 +126,12 @@ def _small_int(text: str) -> int:
     if len(text) > 19:
         raise ValueError(text)
     return int(text)
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
+_STRICT = json.JSONDecoder(
+    parse_float=_refuse, parse_constant=_refuse, parse_int=_small_int, strict=False
+)
 
 
 # ------------------------------------------------------------------------------------ dtypes
@@ -640,13 +647,13 @@ def write_back(old: Any, new: Any) -> None:
 
 # --------------------------------------------------------------- the two global random states
 
-_STATE_BYTES = 4 * 624 + 4  # numpy's MT19937: its words and its position
+_STATE_BYTES = 4 * 624 + 4  # of a Mersenne Twister: its words and its position
 
 
 class GlobalRandom:
     """Notices when `random` or numpy's legacy generator has moved.
 
-    `np.random.get_state` costs as much as all the rest of a call, so the generator's memory is
+    Asking them for their states costs as much as all the rest of a call, so their memory is
     compared first. A cached second normal number is not in it: while there is one, ask in full.
     """
 
@@ -657,11 +664,13 @@ class GlobalRandom:
 
     def moved(self) -> bool:
         """Tell whether a generator has moved since the last time this was asked."""
-        now = (random.getstate(), _numpy_memory(), _normal_cache() if self._cached else None)
+        cached = _normal_cache() if self._cached else None
+        now = (_python_memory(), random._inst.gauss_next, _numpy_memory(), cached)
         moved = now != self._last
         if moved:
-            self._cached = _normal_cache() is not None
-            self._last = (*now[:2], _normal_cache() if self._cached else None)
+            cached = _normal_cache()
+            self._cached = cached is not None
+            self._last = (*now[:3], cached)
         return moved
 
 
@@ -670,6 +679,24 @@ def _numpy_memory() -> bytes:
     if not isinstance(bits, np.random.MT19937):
         return repr(bits.state).encode()
     return ctypes.string_at(bits.ctypes.state_address, _STATE_BYTES)
+
+
+def _python_memory() -> Any:
+    if not _KNOWN_LAYOUT:
+        return random.getstate()
+    return ctypes.string_at(id(random._inst) + object.__basicsize__, _STATE_BYTES)
+
+
+def _layout_is_known() -> bool:
+    """Tell whether Python keeps its generator as CPython does: the position, then the words."""
+    if sys.implementation.name != "cpython":
+        return False
+    *words, position = random.getstate()[1]
+    expected = array("I", [position, *words]).tobytes()
+    return ctypes.string_at(id(random._inst) + object.__basicsize__, _STATE_BYTES) == expected
+
+
+_KNOWN_LAYOUT = _layout_is_known()
 
 
 def _normal_cache() -> float | None:
