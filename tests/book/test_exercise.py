@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jupytext
 import pytest
 from browsing import ROOT, Watched, violations
 from playwright.sync_api import Locator, Page, expect
@@ -227,3 +228,41 @@ def test_the_download_grades_as_if_made_in_jupyter(watched: Watched, tmp_path: P
             " where base_cell.name not like '%-question'"
         ).fetchall()
     assert (scored, possible) == (18, 18)
+
+
+EXERCISES = sorted(path.relative_to(ROOT) for path in (ROOT / "exercises").glob("*/*.ipynb"))
+
+
+def solved(exercise: Path) -> dict:
+    """The released notebook with the course's own answers in it."""
+    source = ROOT / "solutions" / exercise.parent.name / f"{exercise.stem}.md"
+    answers = {
+        cell.metadata["nbgrader"]["grade_id"]: cell.source
+        for cell in jupytext.read(source).cells
+        if cell.metadata.get("nbgrader", {}).get("solution")
+    }
+    notebook = json.loads((ROOT / exercise).read_text("utf8"))
+    for cell in notebook["cells"]:
+        grade_id = cell["metadata"].get("nbgrader", {}).get("grade_id")
+        if grade_id in answers:
+            cell["source"] = answers[grade_id].splitlines(keepends=True)
+    return notebook
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda path: path.stem)
+def test_every_exercise_can_be_solved_in_the_page(
+    watched: Watched, folder: Path, tmp_path: Path, exercise: Path
+) -> None:
+    if not (folder / exercise.with_suffix(".html")).is_file():
+        pytest.skip("this edition leaves the chapter out")
+    page = watched.open(exercise.with_suffix(".html").as_posix())
+    theirs = tmp_path / exercise.name
+    theirs.write_text(json.dumps(solved(exercise)), "utf8")
+    page.get_by_label("A notebook of this exercise").set_input_files(theirs)
+    expect(page.locator(".exercise__say")).to_contain_text("answers are in the page now")
+    page.get_by_role("button", name="Check everything").click()
+    expect(page.locator(".exercise__say")).to_contain_text("checks pass", timeout=6 * SLOW)
+    failed = page.locator(".cell.has-failed .live-output").all_inner_texts()
+    assert failed == []
+    held, of, total, *_ = page.locator(".exercise__count").inner_text().split()
+    assert (held, of) == (total, "of")
