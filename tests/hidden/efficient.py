@@ -457,7 +457,7 @@ def _(rng):
     yield Example("C5", TILED, {**long_values, "tile": 7}, raises="ValueError")
 
 
-JOIN = "        top, total, mix = merge_partial(top, total, mix, *state)\n"
+JOIN = "        top, total, mix = map(np.asarray, merge_partial(top, total, mix, *state))\n"
 tiled.slip(
     "G01", "old-sums-not-rescaled",
     "When a later tile has a larger maximum, the old sums are not rescaled: call merge_partial, which does it.",

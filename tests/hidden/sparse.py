@@ -233,7 +233,7 @@ everywhere.slip(
 )  # fmt: skip
 everywhere.slip(
     "X04", "window-lost", "The window is lost where there are global positions: they come besides it.",
-    "mask = window_mask(n, window)", "mask = np.zeros((n, n), dtype=bool)",
+    "mask = np.array(window_mask(n, window))", "mask = np.zeros((n, n), dtype=bool)",
 )  # fmt: skip
 everywhere.slip(
     "X05", "and-instead-of-or", "You keep only what is near and global at once; near or global is enough.",
