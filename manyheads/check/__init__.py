@@ -1,7 +1,7 @@
 """The checks that a student runs: `check(attention, "mask")`.
 
-Each check runs the contract's visible examples on the student's function, shows which sentences hold, and
-where one fails, the smallest example that shows it and the misconception whose numbers these are.
+Each check runs the contract's visible examples on the student's function, shows which sentences
+hold, and where one fails, the smallest example that shows it and the misconception whose numbers these are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class CheckFailed(AssertionError):
-    """A sentence of the contract does not hold; `report` says which, `record` says it for programs."""
+    """A sentence of the contract does not hold: `report` for people, `record` for programs."""
 
     def __init__(self, text: str, record: Mapping[str, str], report: Report | None = None) -> None:
         super().__init__(text)
@@ -47,8 +47,8 @@ def check(function: Callable, idea: str | None = None, *, name: str | None = Non
     idea: one idea of the contract ("values", "mask", …); all of them where it is left out.
     name: the contract's name for it, where your function is called something else.
 
-    Raises CheckFailed where a sentence does not hold, TypeError where `function` can't be called, and
-    ValueError where there is no such function or idea (it lists those there are).
+    Raises CheckFailed where a sentence does not hold, TypeError where `function` can't be called,
+    and     ValueError where there is no such function or idea (it lists those there are).
     """
     contract = _find(function, name)
     if idea is not None and idea not in contract.ideas:
@@ -137,7 +137,8 @@ def _witness(contract: Function, key: str) -> str:
             lines = [line[4:] for n, v in example.inputs.items() for line in _assignment(n, v)]
             result = f"raises {example.raises}" if example.raises else _show(witness.expected.value)
             lines += [example.code, *(f"# {line}" for line in result.splitlines())]
-            return f"<details><summary>Witness of {key}</summary><pre>{escape(chr(10).join(lines))}</pre></details>"
+            code = escape("\n".join(lines))
+            return f"<details><summary>Witness of {key}</summary><pre>{code}</pre></details>"
     return ""
 
 
@@ -191,7 +192,10 @@ def _cause(contract: Function, others: Mapping[str, Any]) -> str:
         result = report(known, other)
         if not result.passed and result.failure is not None:
             broken = result.failure.example.sentence
-            return f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls it, mend that first."
+            return (
+                f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls it, "
+                "mend that first."
+            )
     return ""
 
 

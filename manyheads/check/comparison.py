@@ -47,7 +47,7 @@ def judge(example: Example, expected: Outcome, got: Outcome) -> Difference | Non
         return difference
     if example.no_warning and got.warned:
         return Difference("warning", f"your function gives a warning: {got.warned}")
-    if example.memory is not None and got.peak is not None and got.peak > example.memory:
+    if _is_large(example, got):
         return Difference(
             "memory",
             f"your function needs {_bytes(got.peak)} at its peak; the contract allows "
@@ -62,9 +62,8 @@ def same(example: Example, one: Outcome, other: Outcome) -> bool:
         return one.error == other.error
     if one.changed != other.changed:
         return False
-    if example.memory is not None and one.peak is not None and other.peak is not None:
-        if (one.peak > example.memory) != (other.peak > example.memory):
-            return False
+    if _is_large(example, one) != _is_large(example, other):
+        return False
     rtol, atol = tolerance(example)
     if compare(other.value, one.value, rtol, atol, nan_is_right=True) is not None:
         return False
@@ -73,6 +72,12 @@ def same(example: Example, one: Outcome, other: Outcome) -> bool:
         or other.again is None
         or compare(other.again, one.again, rtol, atol, nan_is_right=True) is None
     )
+
+
+def _is_large(example: Example, outcome: Outcome) -> bool:
+    """Whether the calls needed more memory than the example allows."""
+    limit, peak = example.memory, outcome.peak
+    return limit is not None and peak is not None and peak > limit
 
 
 def tolerance(example: Example) -> tuple[float, float]:

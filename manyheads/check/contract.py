@@ -61,7 +61,7 @@ def load(exercise: str) -> dict[str, Function]:
 
 
 def dump(functions_: Iterable[Function]) -> str:
-    """The text of an exercise's compiled file: a line for each example, so that diffs can be read."""
+    """The text of an exercise's compiled file: a line for each example, for readable diffs."""
     entries = [f"{_line(f.name)}: {{\n{_entry(f)}\n}}" for f in functions_]
     return "{\n" + ",\n".join(entries) + "\n}\n"
 

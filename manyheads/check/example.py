@@ -65,7 +65,7 @@ class Outcome:
 
 
 def run(example: Example, functions: Mapping[str, Any]) -> Outcome:
-    """Run the example on copies of its inputs; whatever the code raises becomes part of the outcome."""
+    """Run the example on copies of its inputs; what the code raises becomes part of the outcome."""
     inputs = {name: _copy(value) for name, value in example.inputs.items()}
     before = {name: _bytes(value) for name, value in inputs.items()}
     meter = _Meter()
@@ -166,7 +166,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _student_lines(error: BaseException) -> tuple[str, ...]:
-    """The lines of the traceback that lie in the student's own code: notebook cells and plain files."""
+    """The traceback's lines in the student's own code: notebook cells and plain files."""
     import linecache
 
     # A function that lives in another process brings its lines along.

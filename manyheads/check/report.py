@@ -178,7 +178,8 @@ def _html(report: Report) -> str:
 def _failure_html(failure: Failure) -> str:
     example = failure.example
     parts = [
-        f"<p><strong>{example.sentence} does not hold.</strong> The smallest example that shows it:</p>"
+        f"<p><strong>{example.sentence} does not hold.</strong> "
+        "The smallest example that shows it:</p>"
     ]
     inputs = [
         line[4:] for name, value in example.inputs.items() for line in _assignment(name, value)
@@ -187,7 +188,8 @@ def _failure_html(failure: Failure) -> str:
     tables = [
         f"<div style='display:inline-block;vertical-align:top;margin-inline-end:1.5em'>"
         f"{_table(f'expected{label}', wanted, None)}</div>"
-        f"<div style='display:inline-block;vertical-align:top'>{_table(f'yours{label}', have, wanted)}</div>"
+        f"<div style='display:inline-block;vertical-align:top'>"
+        f"{_table(f'yours{label}', have, wanted)}</div>"
         for label, wanted, have in _pairs(failure)
     ]
     parts += [f"<div>{table}</div>" for table in tables]
@@ -207,7 +209,7 @@ def _failure_html(failure: Failure) -> str:
 
 
 def _table(caption: str, value: Any, wanted: Any) -> str:
-    """A table of a one- or two-dimensional array (of more, the text); entries that differ are marked."""
+    """A table of a small array (of a large one, the text); entries that differ are marked."""
     array = numbers(value)
     if array is None or not 1 <= array.ndim <= 2 or array.size > 100:
         return f"<p style='margin:.2em 0'>{escape(caption)}</p><pre>{escape(_show(value))}</pre>"
@@ -219,7 +221,8 @@ def _table(caption: str, value: Any, wanted: Any) -> str:
     )
     return (
         "<table style='border-collapse:collapse;margin:.3em 0'>"
-        f"<caption style='text-align:start'>{escape(caption)}</caption><tbody>{body}</tbody></table>"
+        f"<caption style='text-align:start'>{escape(caption)}</caption>"
+        f"<tbody>{body}</tbody></table>"
     )
 
 

@@ -100,16 +100,24 @@ def padding_mask(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None]
 """
 
+UNCLOSED = "def softmax(x, axis=-1:\n    return x"
+
 CLASS = (
     Student("ada"),
     Student("bela", styles=0),
     Student("chen", styles=1),
     Student("dilip", styles=2, wrong={"Matrix": "A02-zip-truncates", "attention": "B01-no-scale"}),
-    Student("emma", wrong={"softmax": "A10-maximum-of-the-whole", "attention": "A13-softmax-over-queries"}),
-    Student("farid", wrong={"linear": "C17-weights-transposed", "attention": "B38-mask-the-other-way"}),
+    Student(
+        "emma",
+        wrong={"softmax": "A10-maximum-of-the-whole", "attention": "A13-softmax-over-queries"},
+    ),
+    Student(
+        "farid",
+        wrong={"linear": "C17-weights-transposed", "attention": "B38-mask-the-other-way"},
+    ),
     Student("goran", styles=3, wrong={"xavier_normal": "A39-lecun", "causal_mask": "B37-top-left"}),
     Student("hana", missing=("xavier_normal", "attention")),
-    Student("ivo", rewritten={"padding_mask": SYNTAX_ERROR, "softmax": "def softmax(x, axis=-1:\n    return x"}),
+    Student("ivo", rewritten={"padding_mask": SYNTAX_ERROR, "softmax": UNCLOSED}),
     Student("jana", styles=1, edit=copied_cell),
     Student("karl", file="{student}_{topic} (1).ipynb"),
     Student("lena", rewritten={"attention_scores": SCALE_WARNING}),
@@ -152,7 +160,7 @@ def notebook(student: Student, exercise) -> dict:
 
 
 def expected(student: Student, exercise) -> dict | None:
-    """Points of each test, and the misconceptions that are to be found; None where nobody can grade."""
+    """Points of each test and the misconceptions to be found; None where nobody can grade."""
     if student.broken:
         return None
     functions = _load(student, exercise)
@@ -170,7 +178,7 @@ def _ids(exercise) -> set[str]:
 
 
 def _load(student: Student, exercise) -> dict:
-    """The student's functions together, as in the notebook; a cell that does not compile leaves none."""
+    """The student's functions as in the notebook; a cell that does not compile leaves none."""
     written = {}
     for name, spec in exercise.functions.items():
         text = source(student, spec) or exercise.text.stubs[name]
