@@ -1,7 +1,8 @@
 """The checks that a student runs: `check(attention, "mask")`.
 
-Each check runs the contract's visible examples on the student's function, shows which sentences
-hold, and where one fails, the smallest example that shows it and the misconception whose numbers these are.
+Each check runs the contract's visible examples on the student's function and shows which sentences
+hold. Where one fails, it shows the smallest example of it, and the misconception whose numbers
+these are.
 """
 
 from __future__ import annotations
@@ -193,8 +194,8 @@ def _cause(contract: Function, others: Mapping[str, Any]) -> str:
         if not result.passed and result.failure is not None:
             broken = result.failure.example.sentence
             return (
-                f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls it, "
-                "mend that first."
+                f"Your `{name}` fails its own check ({broken}): if your `{contract.name}` calls "
+                "it, mend that first."
             )
     return ""
 
