@@ -122,7 +122,8 @@ class Curtain(importlib.abc.MetaPathFinder):
         if any(shown.startswith(fullname + ".") for shown in self.show):
             return None  # a package on the way to something that is shown
         raise ModuleNotFoundError(
-            f"{fullname} can't be imported in this exercise: it is what you write here", name=fullname
+            f"{fullname} can't be imported in this exercise: it is what you write here",
+            name=fullname,
         )
 
 
@@ -184,7 +185,11 @@ def run_cell(source, number, emit):
             missing = (error.name or "").split(".")[0]
         if isinstance(error, FileNotFoundError):
             missing = str(error.filename or "")
-        return {"text": _readable(error, filename), "name": type(error).__name__, "missing": missing}
+        return {
+            "text": _readable(error, filename),
+            "name": type(error).__name__,
+            "missing": missing,
+        }
     finally:
         sys.stdout, sys.stderr = before
     return None
