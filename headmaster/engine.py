@@ -28,6 +28,8 @@ from headmaster.job import Cell, CellResult, Job, Outcome
 from headmaster.zygote import imports_of, receive_message, send_message
 
 ROOT = str(Path(__file__).resolve().parent.parent)  # where the package `headmaster` lies
+FOLDERS = "headmaster-"  # how the names of scratch folders begin
+STALE_SECONDS = 2 * 86400.0  # after which a scratch folder belongs to no running job
 MAX_SHELVES = 24  # warm processes that wait for jobs
 START_SECONDS = 120.0  # for a fork server to get warm
 MARGIN = 30.0  # seconds that T may take beyond a cell's own limits before it counts as stuck
@@ -238,6 +240,7 @@ class Engine:
 
     def _boot(self) -> None:
         if self._base is None:
+            sweep()
             self._base = Server.boot()
             wrapper = () if "bubblewrap" in self.without else sandbox.bubblewrap()
             self._student_base = Server.boot(wrapper) if wrapper else self._base
@@ -391,7 +394,7 @@ def _trusted_request(
 @contextlib.contextmanager
 def _folders(job: Job) -> Iterator[tuple[str, str]]:
     """Make the scratch folder of S and T's own, with copies of the job's files; remove them."""
-    made = [tempfile.mkdtemp(prefix="headmaster-") for _ in range(2)]
+    made = [tempfile.mkdtemp(prefix=FOLDERS) for _ in range(2)]
     try:
         if job.files is not None:
             for folder in made:
@@ -400,6 +403,20 @@ def _folders(job: Job) -> Iterator[tuple[str, str]]:
     finally:
         for folder in made:
             _remove(folder)
+
+
+def sweep(older_than: float = STALE_SECONDS) -> None:
+    """Remove what engines that were killed have left behind long ago."""
+    now = time.time()
+    owners = {os.getuid()}
+    if os.getuid() == 0:
+        owners |= set(range(sandbox.FIRST_UID, sandbox.FIRST_UID + sandbox.UIDS))
+    for path in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        with contextlib.suppress(OSError):
+            state = path.lstat()
+            ours = stat.S_ISDIR(state.st_mode) and state.st_uid in owners
+            if ours and now - state.st_mtime > older_than:
+                _remove(str(path))
 
 
 def _not_plain(folder: str, names: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headmaster.engine import Engine
+from headmaster.engine import Engine, sweep
 from headmaster.job import MIB, Cell, Job, Limits, Outcome
 from headmaster.zygote import imports_of
 
@@ -668,6 +668,19 @@ def test_several_threads_share_an_engine(engine: Engine) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(run, range(12))) == [10.0 * n for n in range(12)]
+
+
+def test_what_a_killed_engine_left_is_swept_away_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("headmaster-old", "headmaster-new", "other"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "inner" / "file").write_text("x")
+    for name in ("headmaster-old", "other"):
+        os.utime(tmp_path / name, (1, 1))
+    sweep()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["headmaster-new", "other"]
 
 
 def test_two_cells_with_one_id_are_trouble(engine: Engine) -> None:
