@@ -1,7 +1,7 @@
 """The Python side of a live page: runs one cell, and hands back what a notebook would show.
 
-A page has no IPython. The few of its names that the course's code asks for (`display`, `get_ipython`)
-are supplied here, so that checks and figures show themselves as they do in a notebook.
+A page has no IPython. The few of its names that the course's code asks for (`display`,
+`get_ipython`) are supplied here, so that checks and figures show themselves as they do in a notebook.
 """
 
 import ast
@@ -134,7 +134,7 @@ def _plain(source):
 
 
 def _readable(error, filename):
-    """An error as its reader needs it: their own lines only, or what the error wants to say itself."""
+    """An error as its reader needs it: their own lines, or what the error wants to say itself."""
     own = getattr(error, "_render_traceback_", None)
     if own is not None:
         return "\n".join(own())
