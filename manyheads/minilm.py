@@ -15,7 +15,6 @@ is cut to the common English words; `assets/NOTICE` tells where they come from.
 
 import io
 import json
-import math
 import re
 import unicodedata
 import warnings
@@ -28,7 +27,6 @@ from pathlib import Path
 import numpy as np
 
 # Nothing after chapter 04, so that chapter 05's exercise can use the model and hide its answers.
-from .matrices import linear
 from .multi_head import merge_heads, split_heads
 from .scaled_dot_product import attention as textbook_attention
 
@@ -172,7 +170,9 @@ class MiniLM:
         rows = np.full(mask.shape, self.tokenize.row["[PAD]"])
         rows[mask] = [self.tokenize.row[piece] for t in tokens for piece in t]
         x = self._words[rows] + self._places[:n] + self._segment  # (B, n) -> (B, n, d)
-        return _layer_norm(x, self._gamma, self._beta), mask
+        x -= x.mean(-1, keepdims=True)
+        x /= np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12)
+        return x * self._gamma + self._beta, mask
 
     def encode(
         self,
@@ -199,6 +199,8 @@ class MiniLM:
             ValueError: no sentence or too long a one; a head_mask, a replacement or a result of
                 `attention` of the wrong shape; a replaced layer or head that does not exist.
         """
+        from . import minilm_layer as layer  # not above: exercise 11 shows the model and hides this
+
         tokens = [self.tokenize(s) for s in _as_list(sentences)]
         x, mask = self._embed(tokens)
         visible = None if mask.all() else mask[:, None, None, :]  # (B, n) -> (B, 1, 1, n)
@@ -207,7 +209,8 @@ class MiniLM:
         hidden, weights = [x], []
         for i, p in enumerate(self.layers):
             Q, K, V = (
-                split_heads(_project(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads) for r in "qkv"
+                split_heads(layer.project(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads)
+                for r in "qkv"
             )  # (B, n, d) -> (B, h, n, d_k)
             output, A = _checked(attention(Q, K, V, visible), Q.shape, x.dtype)
             for (_, head), given in ((k, g) for k, g in replace.items() if k[0] == i):
@@ -215,7 +218,7 @@ class MiniLM:
                 if A is not None:
                     A[:, head] = given
             output *= keep[i][:, None, None]
-            x = _rest_of_layer(x, merge_heads(output), p)  # (B, h, n, d_k) -> (B, n, d)
+            x = layer.after_attention(x, merge_heads(output), p)  # (B, h, n, d_k) -> (B, n, d)
             hidden.append(x)
             weights.append(A)
         have_weights = all(A is not None for A in weights)
@@ -224,7 +227,7 @@ class MiniLM:
             mask=mask,
             hidden=np.stack(hidden),
             weights=np.stack(weights) if have_weights else None,
-            embeddings=_sentence_embedding(x, mask),
+            embeddings=layer.sentence_embedding(x, mask),
         )
 
     def _checked_head_mask(self, head_mask: np.ndarray | None) -> np.ndarray:
@@ -264,38 +267,6 @@ def _checked(result: tuple, shape: tuple[int, ...], dtype: np.dtype) -> tuple:
         if weights.shape != expected:
             raise ValueError(f"attention gave weights of shape {weights.shape}, not {expected}")
     return output, weights
-
-
-def _rest_of_layer(x: np.ndarray, heads: np.ndarray, p: Mapping[str, np.ndarray]) -> np.ndarray:
-    x = _layer_norm(x + _project(heads, p["W_o"], p["b_o"]), p["gamma_1"], p["beta_1"])
-    wide = _gelu(_project(x, p["W_1"], p["b_1"]))  # (B, n, d) -> (B, n, 4d)
-    return _layer_norm(x + _project(wide, p["W_2"], p["b_2"]), p["gamma_2"], p["beta_2"])
-
-
-def _project(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> np.ndarray:
-    # One product for all sentences: NumPy would make B small ones, several times slower.
-    return linear(x.reshape(-1, x.shape[-1]), W, b).reshape(*x.shape[:-1], -1)
-
-
-def _layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    x = x - x.mean(-1, keepdims=True)
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * gamma + beta
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    # Abramowitz & Stegun 7.1.26, an error below 1.5e-7: math.erf would take one number at a time.
-    z = np.abs(x) * math.sqrt(0.5)
-    t = 1 / (1 + 0.3275911 * z)
-    series = 1.061405429
-    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series = series * t + coefficient
-    return 0.5 * x * (1 + np.sign(x) * (1 - series * t * np.exp(-z * z)))
-
-
-def _sentence_embedding(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    total = (hidden * mask[..., None]).sum(-2)  # (B, n, d) -> (B, d)
-    mean = total / mask.sum(-1, keepdims=True).astype(hidden.dtype)
-    return mean / np.linalg.norm(mean, axis=-1, keepdims=True)
 
 
 def load(path: str | Path | bytes | None = None) -> MiniLM:
