@@ -105,6 +105,8 @@ def encoder_layer(
     """
     x, p = as_float(x), params
     check_square(x, **{name: p[name] for name in ("W_q", "W_k", "W_v", "W_o")})
+    if np.shape(p["W_2"])[-1:] != x.shape[-1:]:  # one column would be stretched by the sum
+        raise ValueError(f"W_2 {np.shape(p['W_2'])} doesn't fit x {x.shape}: it is (d_hidden, d)")
     Q = linear(x, p["W_q"], p["b_q"])  # (…, n, d) -> (…, n, d)
     K = linear(x, p["W_k"], p["b_k"])
     V = linear(x, p["W_v"], p["b_v"])
