@@ -1,7 +1,7 @@
 """The Python side of a live page: runs one cell, and hands back what a notebook would show.
 
 A page has no IPython. The few of its names that the course's code asks for (`display`,
-`get_ipython`) are supplied here, so that checks and figures show themselves as they do in a notebook.
+`get_ipython`) are supplied here, so that checks and figures show themselves as in a notebook.
 """
 
 import ast
