@@ -1,0 +1,25 @@
+"""Writing a word backwards: the smallest task that cross-attention is needed for."""
+
+from functools import partial
+
+import numpy as np
+
+from .encoder_decoder import Task
+from .encoder_decoder import train as train_task
+
+LETTERS = "abcdefghijkl"
+
+
+def task(shortest: int = 10, longest: int = 10) -> Task:
+    """Random words of shortest … longest letters, and the same words backwards."""
+
+    def pair(rng: np.random.Generator) -> tuple[str, str]:
+        n = rng.integers(shortest, longest + 1)
+        word = "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=n))
+        return word, word[::-1]
+
+    return Task(LETTERS, longest + 1, longest + 1, pair)
+
+
+PROBE = ("fedcabhgki", "ikghbacdef")
+train = partial(train_task, task(), PROBE, reach=0)
