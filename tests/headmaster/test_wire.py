@@ -358,7 +358,7 @@ def test_a_slow_sender_is_looked_at_after_every_part() -> None:
         (1, 2),
         (random.Random(1), 3),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_change_of_another_kind_is_refused(old: Any, new: Any) -> None:
     with pytest.raises(wire.WireError):
