@@ -71,7 +71,7 @@ TWICE = {
     "memory": np.stack([TINY["memory"], TINY["memory"] * 2]),
 }
 PAST = np.tri(2, dtype=bool)
-FIRST_SEES = np.array([[True, True, True], [False, False, False]])
+FIRST_SEES = np.array([[True, False, True], [False, False, False]])
 
 cross.witness("values", "C1", CALL, **SQUARE, num_heads=1)
 cross.witness("values", "C1", CALL + "[0]", **WIDER, num_heads=2)

@@ -682,7 +682,7 @@ mha.witness(
     "C6",
     MASKED + "[1]",
     **PAIR,
-    mask=np.array([[[True, True], [False, False]], [[True, True], [True, True]]]),
+    mask=np.array([[[False, True], [False, False]], [[True, True], [True, True]]]),
     options={"no_warning": True},
 )
 mha.witness(
@@ -690,7 +690,7 @@ mha.witness(
     "C6",
     MASKED + "[0]",
     **PAIR,
-    mask=np.array([[True, True], [False, False]]),
+    mask=np.array([[False, True], [False, False]]),
     options={"no_warning": True},
 )
 mha.witness(
@@ -2226,6 +2226,7 @@ def statistics(d_model, num_heads, seed):
 
 layer.witness("weights", "C1", SIZES, d_model=6, num_heads=2, seed=1)
 layer.witness("weights", "C2", REPEATED, seed=5)
+layer.witness("weights", "C2", APART, x=X34[:2], seed=5, options={"expect": [True] * 4})
 for example in statistics(60, 3, 4):
     layer.witness(
         "weights",

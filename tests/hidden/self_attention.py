@@ -101,7 +101,7 @@ self_attention.witness(
     "C4",
     MASKED,
     **PAIR,
-    mask=np.array([[True, True], [False, False]]),
+    mask=np.array([[False, True], [False, False]]),
     options={"no_warning": True},
 )
 self_attention.witness("order", "C5", MOVED, **THIN, p=np.array([1, 2, 0]))
