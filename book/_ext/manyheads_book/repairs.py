@@ -17,8 +17,8 @@ _REPAIRS: list[tuple[re.Pattern, str, str]] = [
         "the old role is deprecated, and these stand in a list",
     ),
     (
-        re.compile(r"<th([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>"),
-        r"<td\1></td>",
+        re.compile(r"<th\b[^>]*>\s*(?:<p>\s*</p>)?\s*</th>"),
+        "<td></td>",
         "an empty cell heads nothing",
     ),
     (
