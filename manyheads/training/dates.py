@@ -1,11 +1,9 @@
 """Dates in five ways of writing, to be written in one: "7 October 1986" becomes "1986-10-07"."""
 
-from functools import partial
-
 import numpy as np
 
-from .encoder_decoder import Task
-from .encoder_decoder import train as train_task
+from . import encoder_decoder
+from .encoder_decoder import EncoderDecoder, Task
 
 MONTHS = (
     "January February March April May June July August September October November December"
@@ -30,4 +28,8 @@ def pair(rng: np.random.Generator) -> tuple[str, str]:
 
 task = Task(LETTERS + "-", source_length=25, target_length=11, pair=pair)
 PROBE = ("Tuesday, 7 Oct 1986", "1986-10-07")
-train = partial(train_task, task, PROBE, reach=1, steps=600)
+
+
+def train(**settings) -> EncoderDecoder:
+    """Train the model of dates: `encoder_decoder.train` says what can be set."""
+    return encoder_decoder.train(task, PROBE, **{"reach": 1, "steps": 600} | settings)

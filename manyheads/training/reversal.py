@@ -1,11 +1,9 @@
 """Writing a word backwards: the smallest task that cross-attention is needed for."""
 
-from functools import partial
-
 import numpy as np
 
-from .encoder_decoder import Task
-from .encoder_decoder import train as train_task
+from . import encoder_decoder
+from .encoder_decoder import EncoderDecoder, Task
 
 LETTERS = "abcdefghijkl"
 
@@ -22,4 +20,8 @@ def task(shortest: int = 10, longest: int = 10) -> Task:
 
 
 PROBE = ("fedcabhgki", "ikghbacdef")
-train = partial(train_task, task(), PROBE, reach=0)
+
+
+def train(**settings) -> EncoderDecoder:
+    """Train a model of words of ten letters: `encoder_decoder.train` says what can be set."""
+    return encoder_decoder.train(task(), PROBE, **{"reach": 0} | settings)

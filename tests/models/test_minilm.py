@@ -5,6 +5,8 @@ import importlib.util
 import io
 import os
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -225,6 +227,19 @@ def test_parameters_and_results_of_attention_are_left_alone(model):
 def test_wrong_arguments_are_named(model, arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         model.encode(**arguments)
+
+
+def test_the_model_can_be_used_where_later_chapters_are_hidden():
+    code = """
+import sys
+for chapter in ("seeing_heads", "cross_attention", "positions", "sparse", "efficient",
+                "gradients_and_debugging", "transformer"):
+    sys.modules[f"manyheads.{chapter}"] = None
+from manyheads import minilm
+print(minilm.encode("Yes.").weights.shape)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "(6, 1, 12, 4, 4)\n"
 
 
 # Its tokenizer

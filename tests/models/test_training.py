@@ -1,5 +1,8 @@
 """The tiny trained models: their gradients, what they can do, and how broken starts fail."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -207,6 +210,19 @@ def test_without_either_layer_it_cannot_continue():
         assert history["accuracy"][-1] < 0.6
 
 
+def test_a_trained_model_can_be_used_where_later_chapters_are_hidden():
+    code = """
+import sys
+for chapter in ("seeing_heads", "cross_attention", "positions", "sparse", "efficient",
+                "gradients_and_debugging", "transformer"):
+    sys.modules[f"manyheads.{chapter}"] = None
+from manyheads import training
+print(training.load("dates").write(["3 May 1999"])[0], training.load("induction").num_heads)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["1999-05-03", "2"]
+
+
 # Broken starts
 
 
@@ -253,16 +269,20 @@ def test_no_scaling_hurts_wide_heads_and_only_slows_narrow_ones(recorded):
     assert recorded["four heads, no scaling"]["accuracy"][-1] > 0.97
 
 
-def test_a_fresh_broken_start_is_diagnosed():
-    states = {}
-    for name in ("healthy", "W_q = W_k = 0", "W_q, W_k times 20"):
-        model = starts.train(name, steps=0)
-        source, target = model.task.batch(np.random.default_rng(0), 20)
-        full = (source != 0).all(-1)  # without padding, so that uniform means log(m)
-        states[name] = diagnose_weights(model(source[full], target[full, :-1])[1])
-    assert states["healthy"] == ["healthy"] * 4
-    assert states["W_q = W_k = 0"] == ["uniform"] * 4
-    assert states["W_q, W_k times 20"] == ["saturated"] * 4
+@pytest.mark.parametrize(
+    ("name", "state"), [("W_q = W_k = 0", "uniform"), ("W_q, W_k times 20", "saturated")]
+)
+def test_a_broken_start_is_diagnosed(name, state):
+    model = starts.train(name, steps=0)
+    source, target = model.task.batch(np.random.default_rng(0), 40)
+    full = (source != encoder_decoder.PAD).all(-1)  # padding would lower the entropy
+    assert diagnose_weights(model(source[full], target[full, :-1])[1]) == [state] * 4
+
+
+def test_a_trained_model_is_diagnosed_as_healthy():
+    model = training.load("reversal")
+    source, target = model.task.batch(np.random.default_rng(0), 20)
+    assert diagnose_weights(model(source, target[:, :-1])[1]) == ["healthy"]
 
 
 # The checkpoints
