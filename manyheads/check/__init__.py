@@ -206,7 +206,10 @@ def _record(result: Report) -> dict[str, str]:
     return {
         "sentence": f"{failure.example.sentence}: {result.sentences[failure.example.sentence]}",
         "misconception": failure.misconception or "",
-        "message": failure.message or failure.telling or failure.difference.message,
+        "message": failure.message
+        or failure.cause
+        or failure.telling
+        or failure.difference.message,
     }
 
 
