@@ -49,7 +49,7 @@ def check(function: Callable, idea: str | None = None, *, name: str | None = Non
     name: the contract's name for it, where your function is called something else.
 
     Raises CheckFailed where a sentence does not hold, TypeError where `function` can't be called,
-    and     ValueError where there is no such function or idea (it lists those there are).
+    and ValueError where there is no such function or idea (it lists those there are).
     """
     contract = _find(function, name)
     if idea is not None and idea not in contract.ideas:
