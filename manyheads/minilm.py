@@ -199,7 +199,8 @@ class MiniLM:
             ValueError: no sentence or too long a one; a head_mask, a replacement or a result of
                 `attention` of the wrong shape; a replaced layer or head that does not exist.
         """
-        from . import minilm_layer as layer  # not above: exercise 11 shows the model and hides this
+        # Not above: exercise 11 shows the model and hides this.
+        from .minilm_layer import after_attention, project, sentence_embedding
 
         tokens = [self.tokenize(s) for s in _as_list(sentences)]
         x, mask = self._embed(tokens)
@@ -209,8 +210,7 @@ class MiniLM:
         hidden, weights = [x], []
         for i, p in enumerate(self.layers):
             Q, K, V = (
-                split_heads(layer.project(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads)
-                for r in "qkv"
+                split_heads(project(x, p[f"W_{r}"], p[f"b_{r}"]), self.num_heads) for r in "qkv"
             )  # (B, n, d) -> (B, h, n, d_k)
             output, A = _checked(attention(Q, K, V, visible), Q.shape, x.dtype)
             for (_, head), given in ((k, g) for k, g in replace.items() if k[0] == i):
@@ -218,7 +218,7 @@ class MiniLM:
                 if A is not None:
                     A[:, head] = given
             output *= keep[i][:, None, None]
-            x = layer.after_attention(x, merge_heads(output), p)  # (B, h, n, d_k) -> (B, n, d)
+            x = after_attention(x, merge_heads(output), p)  # (B, h, n, d_k) -> (B, n, d)
             hidden.append(x)
             weights.append(A)
         have_weights = all(A is not None for A in weights)
@@ -227,7 +227,7 @@ class MiniLM:
             mask=mask,
             hidden=np.stack(hidden),
             weights=np.stack(weights) if have_weights else None,
-            embeddings=layer.sentence_embedding(x, mask),
+            embeddings=sentence_embedding(x, mask),
         )
 
     def _checked_head_mask(self, head_mask: np.ndarray | None) -> np.ndarray:
