@@ -178,22 +178,28 @@ def _(rng):
     yield Example("C3", MASKED, {**case, "memory_mask": some_mask(rng, 4, 5)})
 
 
+def first_columns(case, num_heads):
+    """The first column of every head."""
+    return np.arange(num_heads) * (case["W_q"].shape[0] // num_heads)
+
+
 def hidden_above(case, lift, num_heads=3):
     """In every head the hidden positions score about `lift` above the visible ones."""
-    d_k = case["W_q"].shape[0] // num_heads
-    case["x"][:, 0], case["memory"][:, 0] = 1, 0
-    case["W_q"][:] *= 0.1
-    case["W_k"][:] *= 0.1
-    case["W_q"][0], case["W_k"][0] = 1, 1
+    columns = first_columns(case, num_heads)
     mask = np.array([[True, False, True, False, True]])
-    case["memory"][~mask[0], 0] = lift / d_k**0.5  # a head has d_k columns of 1
+    case["x"][:, 0], case["memory"][:, 0] = 1, ~mask[0]
+    for name in ("W_q", "W_k"):
+        case[name] *= 0.3
+        case[name][0], case[name][:, columns] = 0, 0
+    case["W_q"][0, columns] = 1
+    case["W_k"][0, columns] = lift * (case["W_q"].shape[0] // num_heads) ** 0.5
     return {**case, "memory_mask": mask, "num_heads": num_heads}
 
 
 def all_scores_at(case, level, num_heads=3):
     """The case with all its scores moved to about `level`, in every head."""
     d_k = case["W_q"].shape[0] // num_heads
-    columns = np.arange(num_heads) * d_k  # the first of every head
+    columns = first_columns(case, num_heads)
     case["x"][..., 0], case["memory"][..., 0] = 1, 1
     case["W_q"][:, columns], case["W_k"][:, columns] = 0, 0
     case["W_q"][0, columns], case["W_k"][0, columns] = 100, level * d_k**0.5 / 100
@@ -216,7 +222,7 @@ def _(rng):
     single["memory_mask"] = np.tri(4, 5, -2, dtype=bool)
     yield Example("C4", MASKED, single, no_warning=True)
     far = {**draw(rng), "num_heads": 3, "memory_mask": np.tri(4, 5, -1, dtype=bool)}
-    far["W_q"] *= 30
+    far["W_q"] *= 15
     yield Example("C4", MASKED, far, no_warning=True)
     square = {**draw(rng, (3,), 4, 4, 6, 6), "num_heads": 3, "memory_mask": some_mask(rng, 3, 4, 4)}
     square["memory_mask"][1, 2] = False

@@ -644,8 +644,8 @@ def hidden_above(case, hidden, lift):
     """In every head the hidden positions score about `lift` above the visible ones, as keys."""
     x, W_q, W_k = case["x"] * 0.3, case["W_q"] * 0.3, case["W_k"] * 0.3
     x[..., 0], x[..., 1] = 1, hidden
-    W_q[:2], W_k[:2] = 0, 0
     columns = first_columns(case)
+    W_q[:2], W_k[:2], W_q[:, columns], W_k[:, columns] = 0, 0, 0, 0
     W_q[0, columns] = 1
     W_k[1, columns] = lift * math.sqrt(x.shape[-1] // case["num_heads"])
     return {**case, "x": x, "W_q": W_q, "W_k": W_k, "mask": ~hidden[None]}
@@ -787,7 +787,7 @@ def _(rng):
     single = draw(rng, dtype=np.float32)
     yield Example("C6", MASKED, {**single, "mask": np.tri(5, 5, -2, dtype=bool)}, no_warning=True)
     case = draw(rng)
-    case["W_q"] *= 30
+    case["W_q"] *= 15
     yield Example("C6", MASKED, {**case, "mask": np.tri(5, 5, -1, dtype=bool)}, no_warning=True)
 
 

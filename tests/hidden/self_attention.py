@@ -70,7 +70,7 @@ def hidden_above(case, hidden, lift):
     """The hidden positions score about `lift` above the visible ones, as keys, for every query."""
     x, W_q, W_k = case["x"] * 0.3, case["W_q"] * 0.3, case["W_k"] * 0.3
     x[..., 0], x[..., 1] = 1, hidden
-    W_q[:2], W_k[:2] = 0, 0
+    W_q[:2], W_k[:2], W_q[:, 0], W_k[:, 0] = 0, 0, 0, 0
     W_q[0, 0], W_k[1, 0] = 1, lift * math.sqrt(W_q.shape[1])
     return {**case, "x": x, "W_q": W_q, "W_k": W_k, "mask": ~hidden[None]}
 
@@ -192,7 +192,7 @@ def _(rng):
     single = draw(rng, (), 5, 6, dtype=np.float32)
     yield Example("C4", MASKED, {**single, "mask": np.tri(5, 5, -2, dtype=bool)}, no_warning=True)
     case = draw(rng)
-    case["W_q"] *= 30
+    case["W_q"] *= 15
     yield Example("C4", MASKED, {**case, "mask": np.tri(5, 5, -1, dtype=bool)}, no_warning=True)
 
 
@@ -225,7 +225,7 @@ def _(rng):
     case["W_q"] *= 1e6
     yield Example("C6", CALL, case)
     case = draw(rng, (), 5, 6, dtype=np.float32)
-    case["W_k"] *= 60
+    case["W_k"] *= 20
     yield Example("C6", CALL, case)
 
 
