@@ -47,9 +47,9 @@ def peaked(case, row):
 
 
 def within(sentence, code, inputs, pairs):
-    """The contract's bound, half a byte a pair; and three bytes, to tell a table of booleans, which
+    """The contract's bound, half a byte a pair; and six bytes, to tell a table of booleans, which
     fails the first alone, from a table of numbers."""
-    for bound in (pairs / 2, pairs * 3):
+    for bound in (pairs / 2, pairs * 6):
         yield Example(sentence, code, inputs, memory=bound, once=True)
 
 
@@ -537,7 +537,7 @@ local.slip(
 
 @local.misconception(
     "F14",
-    "The numbers are right, but you make the full table of queries × keys and hide most of it. Fetch only the keys in each window.",
+    "The numbers are right, but a full table of queries × keys is made, of scores or of True and False, and most of it is hidden. Fetch only the keys in each window.",
 )
 def dense_with_a_mask(Q, K, V, window, causal=False):
     if Q.shape[-2] != K.shape[-2]:
@@ -919,7 +919,7 @@ block.slip(
 
 @block.misconception(
     "F14",
-    "The numbers are right, but you make the full table of queries × keys and hide most of it. Compute the active blocks only.",
+    "The numbers are right, but a full table of queries × keys is made, of scores or of True and False, and most of it is hidden. Compute the active blocks only.",
 )
 def dense_layout(Q, K, V, layout, block_size):
     n, m = Q.shape[-2], K.shape[-2]
@@ -1509,7 +1509,7 @@ hashed.slip(
 
 @hashed.misconception(
     "F14",
-    "The numbers are right, but you make the full table of queries × keys and hide most of it. Go bucket by bucket.",
+    "The numbers are right, but a full table of queries × keys is made, of scores or of True and False, and most of it is hidden. Go bucket by bucket.",
 )
 def dense_buckets(Q, K, V, q_buckets, k_buckets):
     if q_buckets.shape != Q.shape[:-1] or k_buckets.shape != K.shape[:-1]:
@@ -1710,6 +1710,7 @@ def _(rng):
         yield Example("C1", ROUTE, routed_inputs(rng, (), n, d, h, k))
     for batch in ((3,), (2, 3), (1,), (4,)):
         yield Example("C1", ROUTE, routed_inputs(rng, batch))
+    yield Example("C1", ROUTE, routed_inputs(rng, (3,), 2, 4, 6, 5))
     case = routed_inputs(rng, (5,), 5, 5, 5, 2)
     yield Example("C1", "route_heads(x=x, W_r=W_r, top_k=top_k)", case)
     yield Example("C1", ROUTE, routed_inputs(rng, (), 3, 2, 1, 1))
@@ -1735,6 +1736,7 @@ def _(rng):
 def _(rng):
     for h, k in ((4, 0), (4, 5), (3, -1), (3, -3), (5, 9), (1, 0), (1, 2), (6, 7)):
         yield Example("C3", ROUTE, routed_inputs(rng, (), 3, 2, h, k), raises="ValueError")
+    yield Example("C3", ROUTE, routed_inputs(rng, (2,), 7, 4, 3, 4), raises="ValueError")
     case = {"x": rng.normal(size=(5, 4)), "W_r": rng.normal(size=(3, 6)), "top_k": 2}
     yield Example("C3", ROUTE, case, raises="ValueError")
     yield Example("C3", ROUTE, {**case, "W_r": rng.normal(size=(6, 4))}, raises="ValueError")
