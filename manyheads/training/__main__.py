@@ -41,6 +41,10 @@ def write(name: str, parts: dict[str, dict[str, np.ndarray]]) -> Path:
 
 
 def main(names: list[str]) -> None:
+    """Make the named checkpoints, or all."""
+    unknown = [name for name in names if name not in MAKERS]
+    if unknown:
+        raise SystemExit(f"no {', '.join(unknown)}; there are {', '.join(MAKERS)}")
     for name in names or MAKERS:
         began = time.process_time()
         path = write(name, MAKERS[name]())
