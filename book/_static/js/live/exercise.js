@@ -243,7 +243,9 @@ export async function enhance({ cells, pageFacts }) {
         say(`Checking ${done + 1} of ${checks.length} …`);
         held += await cell.run();
       }
-      say(`${held} of ${checks.length} checks pass.`);
+      const waiting = checks.filter((cell) => cell.element.querySelector(".live-note .button"));
+      const asks = waiting.length ? " One more asks for the model first: see its cell." : "";
+      say(`${held} of ${checks.length} checks pass.${asks}`);
       made.disabled = false;
     },
     true,
