@@ -488,7 +488,8 @@ def _(rng):
     yield Example("C2", MASKED, {**draw(rng, (3,)), "mask": some_mask(rng, 5, 7)})
     case = draw(rng)
     mask = some_mask(rng, 5, 7)
-    case["K"] = np.where(mask.any(0)[:, None], case["K"], 50)
+    mask[:, 0], mask[:, 3] = True, False  # hidden from all: no gradient reaches it
+    case["K"][3], case["V"][3] = 20, -40
     yield Example("C2", MASKED, {**case, "mask": mask})
     case = draw(rng, (), 4, 6, 2)  # hidden keys far above the visible ones expose weak penalties
     case["Q"][:, 0], case["K"][:, 0] = 1, 0
