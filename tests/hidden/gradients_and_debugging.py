@@ -1511,7 +1511,12 @@ STILL = np.array([[1.0, 2.0], [3.0, 4.0]])
 LATE, EARLY = STILL + [[0, 0], [0.5, 0]], STILL + [[0, 0.5], [0, 0]]
 
 dead.witness("values", "C1", DEAD, outputs=np.array([[STILL] * 3, [STILL, LATE, EARLY]]))
-dead.witness("values", "C2", DEAD, outputs=np.array([[STILL, 0 * STILL]] * 2))
+dead.witness(
+    "values",
+    "C2",
+    DEAD,
+    outputs=np.array([[STILL, STILL[[0, 0]], STILL], [STILL, STILL[[0, 0]], -STILL]]),
+)
 dead.witness(
     "values",
     "C3",

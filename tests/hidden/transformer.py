@@ -56,6 +56,14 @@ norm.witness(
     "values",
     "C3",
     NORM,
+    x=np.array([[[1.0, 3.0], [2.0, 8.0]], [[0.0, 1.0], [5.0, 4.0]]]),
+    gamma=np.array([1.0, 2.0]),
+    beta=np.array([0.0, 1.0]),
+)
+norm.witness(
+    "values",
+    "C3",
+    NORM,
     x=np.array([[1, 2], [5, 1]]),
     gamma=np.array([1, 2]),
     beta=np.array([0, 1]),
@@ -1416,6 +1424,13 @@ pool.witness(
     POOL,
     hidden=np.array([[[3.0, 4.0], [3.0, 4.0], [9.0, 9.0]], [[1.0, 0.0], [1.0, 1.0], [1.0, 8.0]]]),
     mask=np.array([[True, True, False], [True, True, True]]),
+)
+pool.witness(
+    "batches",
+    "C3",
+    POOL,
+    hidden=np.array([[[3.0, 4.0], [9.0, 1.0]], [[1.0, 0.0], [1.0, 2.0]]]),
+    mask=np.array([[True, False], [True, True]]),
 )
 pool.witness(
     "errors", "C5", POOL, hidden=np.ones((2, 3, 2)), mask=np.ones((2, 1), bool), options=RAISES
