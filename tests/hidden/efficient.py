@@ -1543,6 +1543,8 @@ def _(rng):
         yield Example("C3", IN_CHUNKS, {**draw(rng, (), n, m), "cuts": some_cuts(rng, m)})
         yield Example("C3", GROWING, {**draw(rng, (), m, m), "cuts": some_cuts(rng, m)})
     yield Example("C3", STEP_BY_STEP, draw(rng, (), 9, 9))
+    long = {**draw(rng, (), 2, 1300), "cuts": [(0, 1), (1, 700), (700, 1299), (1299, 1300)]}
+    yield Example("C3", IN_CHUNKS, long)
     yield Example("C3", STEP_BY_STEP, draw(rng, (2, 3), 4, 4, 3, 5))
     yield Example("C3", GROWING, {**draw(rng, (3,), 8, 8), "cuts": some_cuts(rng, 8)})
     yield Example("C3", TWICE, {**draw(rng, (), 5, 7), "cuts": some_cuts(rng, 7)})

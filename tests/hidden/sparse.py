@@ -1363,7 +1363,7 @@ def _(rng):
     yield Example("C3", HASHED, {**case, "q_buckets": case["q_buckets"] + 500}, no_warning=True)
     for batch in ((3,), (2, 3), (1,), (2, 1, 3)):
         yield Example("C4", HASHED, bucketed(rng, batch))
-    yield Example("C4", HASHED, bucketed(rng, (), 9, 8, (-70_000, -1, 5, 10**12)))
+    yield Example("C4", HASHED, bucketed(rng, (), 9, 8, (-900, -1, 5, 2000)))
     yield Example("C4", HASHED, bucketed(rng, (4,), 4, 4, (-1, 0), d_v=4))
     yield Example("C5", HASHED, peaked(bucketed(rng), 4))
     yield Example("C5", HASHED, low(bucketed(rng)))
