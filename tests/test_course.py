@@ -175,13 +175,14 @@ def test_stock_nbgrader_goes_the_whole_way(course):
     assignment = "02_scaled_dot_product"
     nbgrader(course, "generate_assignment", assignment, "--create", "--force", check=False)
     hand_in(course, assignment)
-    nbgrader(course, "autograde", assignment, check=False)
+    done = nbgrader(course, "autograde", assignment, check=False)
+    said = done.stderr[-3000:]  # ends with exit status 1: the copied cell is too much for it
     scores = stock_scores(course, assignment)
     graded = set()
     for student, wanted in EXPECTED[assignment].items():
         if wanted is None or student in BEYOND_STOCK:
             continue
-        assert scores[student] == wanted["points"], student
+        assert scores.get(student) == wanted["points"], f"{student}\n{said}"
         graded.add(student)
     assert len(graded) >= 13
     nbgrader(course, "generate_feedback", assignment, "--student=ada")

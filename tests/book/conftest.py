@@ -62,9 +62,13 @@ def site(folder: Path) -> Iterator[Site]:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium, without a network of its own."""
+    """The system's Chromium, without a network of its own.
+
+    For one module: while Playwright is open, its event loop runs in this process, and neither
+    IPython nor a second Playwright, which other tests start, can work beside it.
+    """
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         pytest.skip("no Chromium on this machine")
