@@ -83,7 +83,9 @@ def run(example: Example, functions: Mapping[str, Any]) -> Outcome:
                 again = _evaluate(example.code, names, inputs)
         except Exception as error:
             return Outcome(
-                error=type(error).__name__, message=str(error), lines=_student_lines(error)
+                error=_error_name(error, example.raises),
+                message=str(error),
+                lines=_student_lines(error),
             )
     return Outcome(
         value=value,
@@ -92,6 +94,12 @@ def run(example: Example, functions: Mapping[str, Any]) -> Outcome:
         warned=next((str(w.message) for w in caught if w.category is RuntimeWarning), ""),
         peak=meter.peak if example.memory is not None else None,
     )
+
+
+def _error_name(error: Exception, wanted: str | None) -> str:
+    """The exception's class by name; a class derived from the wanted one is as right as that."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return wanted if wanted in names else names[0]
 
 
 def _evaluate(code: str, names: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
