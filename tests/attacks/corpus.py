@@ -22,22 +22,29 @@ class Attack:
 
     name: str
     code: str
+    group: str
     needs: tuple[str, ...] = ()
     patient: bool = False  # it may take its time
 
 
+GROUPS: list[str] = []
 ATTACKS: list[Attack] = []
+
+
+def group(name: str) -> None:
+    """Say what the attacks that follow have in common."""
+    GROUPS.append(name)
 
 
 def attack(name: str, code: str, *needs: str, patient: bool = False) -> None:
     """Add an attack to the corpus."""
     assert all(other.name != name for other in ATTACKS), name
-    ATTACKS.append(Attack(name, textwrap.dedent(code).strip(), needs, patient))
+    ATTACKS.append(Attack(name, textwrap.dedent(code).strip(), GROUPS[-1], needs, patient))
 
 
 WRONG = "cheat = lambda *a, **k: np.zeros((2, 3))\n"
 
-# ------------------------------------------------------------------ lies about comparisons
+group("lies about comparisons")
 
 attack("plainly wrong", WRONG)
 
@@ -196,7 +203,7 @@ attack(
     """,
 )
 
-# --------------------------------------------------------------- exceptions and control flow
+group("exceptions and control flow")
 
 attack("SystemExit in every function", "def cheat(*a, **k): raise SystemExit(0)")
 attack("KeyboardInterrupt in every function", "def cheat(*a, **k): raise KeyboardInterrupt")
@@ -242,7 +249,7 @@ attack(
     """,
 )
 
-# ------------------------------------------------------------- the shell and its machinery
+group("the shell and its machinery")
 
 attack(
     "hooks that wipe errors",
@@ -357,7 +364,7 @@ attack(
     """,
 )
 
-# --------------------------------------------------------------- frames, memory and the heap
+group("frames, memory and the heap")
 
 attack(
     "frames above the call",
@@ -415,7 +422,7 @@ attack(
     """,
 )
 
-# ------------------------------------------------------------------------ the channel to T
+group("the channel to T")
 
 FRAME = """
 import json, os, socket, struct
@@ -584,7 +591,7 @@ attack(
     "    def __len__(self): return 10**9\ncheat = C()",
 )
 
-# ---------------------------------------------------------------------- stealing the answer
+group("stealing the answer")
 
 attack(
     "imports the answer",
@@ -698,7 +705,7 @@ attack(
     """,
 )
 
-# --------------------------------------------------------------- writing outside, and staying
+group("writing outside, and staying")
 
 attack(
     "overwrites a file",
@@ -773,7 +780,7 @@ attack(
     """,
 )
 
-# ------------------------------------------------------------------ other processes, the next
+group("other processes, the next")
 
 attack("fork", "import os\nos.fork()\ncheat = lambda *a, **k: 0", "seccomp")
 attack(
@@ -896,7 +903,7 @@ attack(
     "own uid",
 )
 
-# ---------------------------------------------------------------- floods, ends and loops
+group("floods, ends and loops")
 
 attack("50 GB array", "x = np.ones(50 * 10**9 // 8)\ncheat = lambda *a, **k: 0")
 attack("memory until it ends", "a = []\nwhile True: a.append(bytearray(10_000_000))")

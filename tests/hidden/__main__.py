@@ -1,26 +1,20 @@
 """`python -m tests.hidden` compiles what students may see of the specs: check/visible/*.json.
 With the names of exercises it compiles these only.
 
-`python -m tests.hidden fairness` tries every wrong and every right implementation with many seeds
-and writes build/fairness.json, from which the book's page on fairness is made.
+`python -m tests.hidden fairness` tries every wrong and every right implementation with many seeds,
+and every attack, and writes build/fairness.json and the counts for the book's page on fairness.
+With the names of exercises (and fewer `--seeds`) it tries these, and leaves the book alone.
 """
 
+import argparse
 import importlib
-import json
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from rich.progress import track
-
 from manyheads.check import contract
-from tests.hidden.fairness import fairness
 from tests.hidden.spec import SOLUTIONS, Exercise
 
 VISIBLE = Path(contract.__file__).parent / "visible"
-FAIRNESS = SOLUTIONS.parent / "build" / "fairness.json"
-SEEDS = range(1, 21)
 
 
 def exercises(*names: str) -> list[Exercise]:
@@ -48,19 +42,18 @@ def compile_visible(*names: str) -> None:
         print(f"{exercise.name}: {len(exercise.functions)} contracts compiled")
 
 
-def write_fairness() -> None:
-    names = [(exercise.name, name) for exercise in exercises() for name in exercise.functions]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        results = list(track(pool.map(_fairness_of, names), "Fairness", total=len(names)))
-    FAIRNESS.parent.mkdir(exist_ok=True)
-    text = json.dumps({"seeds": len(SEEDS), "functions": results}, indent=1, ensure_ascii=False)
-    FAIRNESS.write_text(text + "\n", encoding="utf-8")
+def measure_fairness(arguments: list[str]) -> int:
+    from tests.hidden import measuring
 
-
-def _fairness_of(names: tuple[str, str]) -> dict:
-    (exercise,) = exercises(names[0])
-    return fairness(exercise.functions[names[1]], SEEDS)
+    parser = argparse.ArgumentParser(prog="python -m tests.hidden fairness")
+    parser.add_argument("exercises", nargs="*", metavar="NN_topic", help="all by default")
+    parser.add_argument("--seeds", type=int, default=measuring.SEEDS, help="%(default)s by default")
+    chosen = parser.parse_args(arguments)
+    whole = not chosen.exercises
+    return measuring.measure(exercises(*chosen.exercises), chosen.seeds, whole)
 
 
 if __name__ == "__main__":
-    write_fairness() if sys.argv[1:] == ["fairness"] else compile_visible(*sys.argv[1:])
+    if sys.argv[1:2] == ["fairness"]:
+        sys.exit(measure_fairness(sys.argv[2:]))
+    compile_visible(*sys.argv[1:])

@@ -75,6 +75,36 @@ def fairness(spec: FunctionSpec, seeds: Iterable[int]) -> dict:
     }
 
 
+def counts(result: dict) -> dict:
+    """A function's result in short, for the book: how many, and what is not as it should be.
+
+    A wrong way counts as rejected, or named, and a right way as accepted, if it was so with every
+    seed. It counts as seen where the visible checks find it too.
+    """
+    wrong, right = result["misconceptions"], result["styles"]
+    return {
+        "exercise": result["exercise"],
+        "function": result["function"],
+        "wrong": len(wrong),
+        "rejected": sum(way["rejected"] == way["seeds"] for way in wrong),
+        "named": sum(way["named"] == way["seeds"] for way in wrong),
+        "seen": sum(bool(way["shown"]) for way in wrong),
+        "right": len(right),
+        "accepted": sum(way["accepted"] == way["seeds"] for way in right),
+        "lapses": [_lapse(way) for way in wrong if way["named"] < way["seeds"]]
+        + [_refused(way) for way in right if way["accepted"] < way["seeds"]],
+    }
+
+
+def _lapse(way: dict) -> str:
+    done = f"rejected {way['rejected']} and named {way['named']} of {way['seeds']} times"
+    return f"{way['misconception']} was {done}"
+
+
+def _refused(way: dict) -> str:
+    return f"{way['style']!r} passed {way['accepted']} of {way['seeds']} times"
+
+
 def _shown(spec: FunctionSpec, wrong: Implementation) -> str:
     """What a student who runs the visible checks idea by idea is told."""
     visible = contract.load(spec.exercise.name)[spec.name]
