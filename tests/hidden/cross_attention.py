@@ -3,6 +3,7 @@
 import numpy as np
 
 from manyheads import cross_attention as library
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("06_cross_attention", library)
@@ -1738,88 +1739,60 @@ def on_its_own(y, memory, self_weights, cross_weights, num_heads, memory_mask=No
 
 # --- break_half_crossed --------------------------------------------------------------------------
 
-broken = exercise.question("break_half_crossed")
-NAMED = "str(break_half_crossed()[0]).strip()"
+found = BreakIt(exercise, "break_half_crossed", answer="C1", sentences=7)
 ARRAYS = "x, one, other = (np.array(a, dtype=float) for a in break_half_crossed()[1:])\n"
-FORM = (
+found.fits(
     ARRAYS + "x.ndim == 2 and x.shape[1] == 2 and 2 <= len(x) <= 4 and one.shape == other.shape == "
     "x.shape"
 )
-# Whether the right outputs differ, and whether half_crossed's do; in any order of the queries.
-TOLD_APART = ARRAYS + (
-    "def weights(memory):\n"
+# Whether the right outputs differ, and whether half_crossed's do.
+found.shows(
+    ARRAYS + "def weights(memory):\n"
     "    scores = x @ memory.T / math.sqrt(2)\n"
     "    e = np.exp(scores - scores.max(axis=1, keepdims=True))\n"
     "    return e / e.sum(axis=1, keepdims=True)\n"
     "right = weights(one) @ one - weights(other) @ other\n"
     "half = (weights(one) - weights(other)) @ x\n"
     "order = [i for i in p if i < len(x)]\n"
-    "(bool(np.abs(right[order]).max() > 0.1), bool(np.abs(half[order]).max() > 1e-6))"
+    "(bool(np.abs(right[order]).max() > 0.1), bool(np.abs(half[order]).max() > 1e-6))",
+    (True, False),
+    lambda rng: {"p": rng.permutation(4)},  # in any order of the queries
 )
 
-broken.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-7]', {NAMED}) is not None", options={"expect": True}
-)
-broken.witness("input", "C2", FORM, options={"expect": True})
+found.blames(
+    "X82", "blames-the-shapes", "C2",
+    "The shapes are right (a wider memory would fail, true). What is it that gets averaged, and "
+    "whose should it be?",
+)  # fmt: skip
+found.blames(
+    "X82", "blames-the-batches", "C5",
+    "Batch items are kept apart as they should be. What is it that gets averaged, and whose "
+    "should it be?",
+)  # fmt: skip
+found.input(
+    "X83", "told-apart",
+    "`half_crossed` does tell your memories apart: its weights change. Choose two memories with "
+    "the same weights.",
+    "x, [[0, 0], [0, 0]], [[5, 0], [0, 5]]",
+)  # fmt: skip
+found.input(
+    "X83", "the-same-memory",
+    "The right output hardly differs either: choose two memories that say different things.",
+    "x, [[1, 1], [1, 1]], [[1, 1], [1, 1]]",
+)  # fmt: skip
+found.input(
+    "X83", "misfit", "Your arrays do not fit: x and both memories are (n, 2), with n from 2 to 4.",
+    "x, [[0, 0]], [[5, 5]]",
+)  # fmt: skip
 
 
-@broken.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C1")
-
-
-@broken.hidden("input")
-def _(rng):
-    for _ in range(2):
-        yield Example("C2", TOLD_APART, {"p": rng.permutation(4)}, expect=(True, False))
-
-
-REPLY = 'return "C1", x, [[0, 0], [0, 0]], [[5, 5], [5, 5]]'
-for code, name, message, new in (
-    (
-        "X82",
-        "blames-the-shapes",
-        "The shapes are right (a wider memory would fail, true). What is it that gets "
-        "averaged, and whose should it be?",
-        REPLY.replace("C1", "C2"),
-    ),
-    (
-        "X82",
-        "blames-the-batches",
-        "Batch items are kept apart as they should be. What is it that gets averaged, and "
-        "whose should it be?",
-        REPLY.replace("C1", "C5"),
-    ),
-    (
-        "X83",
-        "told-apart",
-        "`half_crossed` does tell your memories apart: its weights change. Choose two memories "
-        "with the same weights.",
-        'return "C1", x, [[0, 0], [0, 0]], [[5, 0], [0, 5]]',
-    ),
-    (
-        "X83",
-        "the-same-memory",
-        "The right output hardly differs either: choose two memories that say different things.",
-        'return "C1", x, [[1, 1], [1, 1]], [[1, 1], [1, 1]]',
-    ),
-    (
-        "X83",
-        "misfit",
-        "Your arrays do not fit: x and both memories are (n, 2), with n from 2 to 4.",
-        'return "C1", x, [[0, 0]], [[5, 5]]',
-    ),
-):
-    broken.slip(code, name, message, REPLY, new)
-
-
-@broken.alternative("the same scores plus a number for each query")
+@found.alternative("the same scores plus a number for each query")
 def shifted():
     x = np.array([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])
     memory = np.array([[0.5, 1.0], [0.0, 2.0], [1.0, 3.0]])
     return " C1", x, memory, memory + [0.0, 4.0]
 
 
-@broken.alternative("constant memories in lists")
+@found.alternative("constant memories in lists")
 def constant():
     return ["C1", [[1, 2], [3, 4]], [[1, 1], [1, 1]], [[-2, 3], [-2, 3]]]

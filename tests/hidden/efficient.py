@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from manyheads import efficient
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("09_efficient", efficient)
@@ -2033,11 +2034,7 @@ class PositionsInLists:
 
 # --- break_hasty_merge -----------------------------------------------------------------------------
 
-broken = exercise.question("break_hasty_merge")
-NAMED = "str(break_hasty_merge()[0]).strip()"
-FITS = """_, first, second = break_hasty_merge()
-tiles = [np.array(tile, dtype=float) for tile in (first, second)]
-all(tile.ndim == 1 and 1 <= len(tile) <= 4 and abs(tile).max() <= 20 for tile in tiles)"""
+found = BreakIt(exercise, "break_hasty_merge", answer="C1", sentences=4)
 SHOWS = """_, first, second = break_hasty_merge()
 s1, s2 = np.array(first, dtype=float) + shift, np.array(second, dtype=float) + shift
 m1, m2 = s1.max(), s2.max()
@@ -2047,56 +2044,40 @@ hasty = l1 + l2 * np.exp(m2 - m)
 wrong = abs(hasty - np.exp(np.concatenate([s1, s2]) - m).sum())
 why = "the first maximum stays" if m1 >= m2 else "the difference is small"
 "the sum is wrong" if wrong > 0.01 else why"""
-
-broken.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-4]', {NAMED}) is not None", options={"expect": True}
+found.fits("""_, first, second = break_hasty_merge()
+tiles = [np.array(tile, dtype=float) for tile in (first, second)]
+all(tile.ndim == 1 and 1 <= len(tile) <= 4 and abs(tile).max() <= 20 for tile in tiles)""")
+found.fits(SHOWS, "the sum is wrong", shift=0)
+found.shows(  # a number added to all scores changes no sum
+    SHOWS, "the sum is wrong", lambda rng: {"shift": float(rng.integers(-9, 9))}
 )
-broken.witness("input", "C2", FITS, options={"expect": True})
-broken.witness("input", "C2", SHOWS, shift=0, options={"expect": "the sum is wrong"})
 
-
-@broken.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C1")
-
-
-@broken.hidden("input")
-def _(rng):
-    shift = float(rng.integers(-9, 9))  # a number added to all scores changes no sum
-    yield Example("C2", SHOWS, {"shift": shift}, expect="the sum is wrong")
-
-
-ANSWER = 'return "C1", [0.0], [1.0]'
 for name, sentence, message in (
     ("the-axes", "C2", "Any number of axes is fine with it: `scale2[..., None]` stands where it should. Which sentence says what the sums are?"),
     ("large-scores", "C3", "Large scores are not needed: on your small ones the sum is wrong already. Which sentence says what the sums are?"),
     ("the-empty-state", "C4", "Two empty states give NaN, true, but your input has a score in each tile. Which sentence says what the sums are?"),
 ):  # fmt: skip
-    broken.slip("X17", f"blames-{name}", message, '"C1"', f'"{sentence}"')
-broken.slip(
+    found.blames("X17", f"blames-{name}", sentence, message)
+found.input(
     "X18", "first-maximum-larger",
     "In your input the first tile has the larger maximum (or an equal one), and then the old sums are right as they are. Let the second be larger.",
-    ANSWER, 'return "C1", [1.0], [0.0]',
+    "[1.0], [0.0]",
 )  # fmt: skip
-broken.slip(
+found.input(
     "X18", "hardly-larger", "The second maximum is hardly larger than the first, and the sums differ by less than 0.01.",
-    ANSWER, 'return "C1", [0.0], [0.001]',
+    "[0.0], [0.001]",
 )  # fmt: skip
-broken.slip(
-    "X19", "does-not-fit", "Each tile is a row of 1 to 4 scores between −20 and 20.",
-    ANSWER, 'return "C1", [[0.0]], [[1.0]]',
-)  # fmt: skip
-broken.slip(
-    "X20", "without-the-sentence", "Three things are asked for: the sentence and the two tiles.",
-    ANSWER, "return [0.0], [1.0]",
+found.input("X19", "does-not-fit", "Each tile is a row of 1 to 4 scores between −20 and 20.", "[[0.0]], [[1.0]]")  # fmt: skip
+found.returns(
+    "X20", "without-the-sentence", "Three things are asked for: the sentence and the two tiles.", "[0.0], [1.0]"
 )  # fmt: skip
 
 
-@broken.alternative("arrays")
+@found.alternative("arrays")
 def two_arrays():
     return "C1", np.array([-3.0, 2.0, 0.5]), np.array([5.0, 4.0])
 
 
-@broken.alternative("a list, integers")
+@found.alternative("a list, integers")
 def of_integers():
     return ["C1", [1, 2, 3, 4], (9,)]

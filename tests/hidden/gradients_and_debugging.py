@@ -8,6 +8,7 @@ from manyheads import gradients_and_debugging
 from manyheads.matrices import softmax
 from manyheads.scaled_dot_product import attention
 from manyheads.seeing_heads import attention_entropy
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("10_gradients_and_debugging", gradients_and_debugging)
@@ -1978,12 +1979,15 @@ def with_epsilon(weights):
 
 # --- break_gradient ------------------------------------------------------------------------------
 
-breaks = exercise.question("break_gradient")
-NAMED = "str(break_gradient()[0]).strip()"
-FITS = """x = np.array(break_gradient()[1])
+found = BreakIt(exercise, "break_gradient", answer="C4", sentences=4)
+found.fits(
+    """x = np.array(break_gradient()[1])
 small = 1 <= x.size <= 4 and x.dtype.kind in "fiu" and (abs(x) <= 1000).all()
-"no array of numbers" if x.dtype.kind not in "fiu" else "fits" if small else "too large" """
-SHOWS = """x = np.atleast_1d(np.array(break_gradient()[1])).ravel()
+"no array of numbers" if x.dtype.kind not in "fiu" else "fits" if small else "too large" """,
+    "fits",
+)
+found.shows(
+    """x = np.atleast_1d(np.array(break_gradient()[1])).ravel()
 x = x[[i for i in p if i < x.size]]
 measured = []
 for i in range(x.size):
@@ -1992,67 +1996,45 @@ for i in range(x.size):
     measured.append((float((above**2).sum()) - float((below**2).sum())) / 2e-6)
 missed = np.abs(np.array(measured) - 2 * x.astype(float)).max() > 0.01
 why = "float64" if x.dtype == float else "the gradient is 0" if not x.any() else "too little"
-"missed" if missed else why"""
-
-breaks.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-4]', {NAMED}) is not None", options={"expect": True}
+"missed" if missed else why""",
+    "missed",
+    lambda rng: {"p": rng.permutation(4)},  # in any order of its numbers
 )
-breaks.witness("input", "C2", FITS, options={"expect": "fits"})
 
-
-@breaks.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C4")
-
-
-@breaks.hidden("input")
-def _(rng):
-    for _ in range(2):  # in any order of its numbers
-        yield Example("C2", SHOWS, {"p": rng.permutation(4)}, expect="missed")
-
-
-breaks.slip(
-    "X60", "blames-the-formula",
+found.blames(
+    "X60", "blames-the-formula", "C1",
     "Its formula is the central difference, as it should be. On which x does the step not arrive?",
-    '"C4"', '"C1"',
 )  # fmt: skip
-breaks.slip(
-    "X60", "blames-the-shape",
+found.blames(
+    "X60", "blames-the-shape", "C2",
     "It goes through all indices, for any number of axes. On which x does the step not arrive?",
-    '"C4"', '"C2"',
 )  # fmt: skip
-breaks.slip(
-    "X60", "blames-changes",
+found.blames(
+    "X60", "blames-changes", "C3",
     "It works on copies, and x stays as it was. But of which dtype are these copies?",
-    '"C4"', '"C3"',
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X61", "float64",
     "Your x holds float64 numbers, and there the step of 1e-6 arrives. Give the array another dtype.",
-    ", dtype=np.float32", "",
+    "np.array([100.0])",
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X61", "zero",
     "At x = 0 the gradient is 0, and steps of 1e-6 arrive there even in float32: nothing is missed. Take a larger number.",
-    "100.0", "0.0",
+    "np.array([0.0], dtype=np.float32)",
 )  # fmt: skip
-breaks.slip(
-    "X61", "too-large",
-    "At most four numbers, none beyond ±1000: your x is larger.",
-    "100.0", "1e6",
+found.input(
+    "X61", "too-large", "At most four numbers, none beyond ±1000: your x is larger.",
+    "np.array([1e6], dtype=np.float32)",
 )  # fmt: skip
-breaks.slip(
-    "X62", "only-the-sentence",
-    "Two things are asked for: the sentence and x.",
-    'return "C4", np.array([100.0], dtype=np.float32)', 'return "C4"',
-)  # fmt: skip
+found.returns("X62", "only-the-sentence", "Two things are asked for: the sentence and x.", '"C4"')
 
 
-@breaks.alternative("integers in a list")
+@found.alternative("integers in a list")
 def integers():
     return ["C4", [1, 2, 3]]
 
 
-@breaks.alternative("a small matrix of float32")
+@found.alternative("a small matrix of float32")
 def matrix():
     return "C4", np.full((2, 2), 7.3).astype("float32")

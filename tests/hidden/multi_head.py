@@ -8,6 +8,7 @@ from manyheads import multi_head as library
 from manyheads.matrices import linear, softmax, xavier_normal
 from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("04_multi_head", library)
@@ -2686,112 +2687,92 @@ class EntryByEntry:
 
 # --- break_reshaped_heads ------------------------------------------------------------------------
 
-broken = exercise.question("break_reshaped_heads")
+found = BreakIt(exercise, "break_reshaped_heads", answer="C1", sentences=4)
 ANSWERED = "sentence, x, num_heads, luck = break_reshaped_heads()\nx, luck = np.array(x, float), np.array(luck, float)\n"
-FORM = ANSWERED + (
-    "[str(sentence).strip() in ('C1', 'C2', 'C3', 'C4'), x.ndim == luck.ndim == 2 and "
-    "max(*x.shape, *luck.shape) <= 6, "
-    "num_heads >= 1 and x.shape[-1] % num_heads == luck.shape[-1] % num_heads == 0]"
-)
 LAYOUTS = ANSWERED + (
     "def right(x):\n"
     "    return x.reshape(len(x), num_heads, -1).swapaxes(0, 1)\n"
     "def reshaped(x):\n"
     "    return x.reshape(num_heads, len(x), -1)\n"
 )
-
-broken.witness("answer", "C1", FORM, options={"expect": [True, True, True]})
-broken.witness("answer", "C2", ANSWERED + "len(x) > 1", options={"expect": True})
-broken.witness(
+found.fits(
+    ANSWERED + "[x.ndim == luck.ndim == 2 and max(*x.shape, *luck.shape) <= 6, "
+    "num_heads >= 1 and x.shape[-1] % num_heads == luck.shape[-1] % num_heads == 0]",
+    [True, True],
+)
+found.fits(ANSWERED + "len(x) > 1")
+found.shows(  # whatever is added to all entries
+    LAYOUTS + "bool((right(x + shift) != reshaped(x + shift)).any())",
+    True,
+    lambda rng: {"shift": float(rng.normal())},
+)
+found.spec.witness(
     "answer", "C3", ANSWERED + "len(luck) > 1 and num_heads > 1", options={"expect": True}
 )
 
 
-@broken.hidden("answer")
+@found.spec.hidden("answer")
 def _(rng):
-    yield Example("C1", ANSWERED + "str(sentence).strip()", expect="C1")
-    shift = {"shift": float(rng.normal())}  # whatever is added to all entries
-    differs = LAYOUTS + "bool((right(x + shift) != reshaped(x + shift)).any())"
-    yield Example("C2", differs, shift, expect=True)
     agrees = LAYOUTS + "bool((right(luck + shift) == reshaped(luck + shift)).all())"
-    yield Example("C3", agrees, shift, expect=True)
+    yield Example("C3", agrees, {"shift": float(rng.normal())}, expect=True)
 
 
-REPLY = 'return "C1", shows, 2, hides'
-for code, name, message, new in (
-    (
-        "X141",
-        "blames-the-batches",
-        "Batch axes are not the point: x (n, d) comes out wrong already. Compare head 0 with "
-        "the first columns of x.",
-        'return "C2", shows, 2, hides',
-    ),
-    (
-        "X141",
-        "blames-the-numbers",
-        "The numbers are the same, only their places differ. Which sentence says what head 0 "
-        "holds?",
-        'return "C3", shows, 2, hides',
-    ),
-    (
-        "X141",
-        "blames-the-error",
-        "A width that the heads do not divide fails in reshape: with a ValueError, as it "
-        "should. Which sentence says what head 0 holds?",
-        'return "C4", shows, 2, hides',
-    ),
-    (
-        "X142",
-        "one-head",
-        "With one head there is nothing to cut, and reshape is right: take two.",
-        'return "C1", shows, 1, hides',
-    ),
-    (
-        "X142",
-        "one-position",
-        "With one position reshape is right: take two.",
-        'return "C1", shows[:1], 2, hides',
-    ),
-    (
-        "X142",
-        "shows-nothing",
-        "On your first input reshape is right by luck: choose numbers that tell their places, "
-        "such as 0, 1, 2, …",
-        'return "C1", hides, 2, hides',
-    ),
-    (
-        "X142",
-        "does-not-hide",
-        "On your second input the mistake shows: choose numbers that do not tell their places.",
-        'return "C1", shows, 2, shows',
-    ),
-    (
-        "X142",
-        "hides-in-one-position",
-        "Your second input has a single position: find one of two at least.",
-        'return "C1", shows, 2, hides[:1]',
-    ),
-    (
-        "X142",
-        "misfit",
-        "num_heads does not divide the width of your input.",
-        'return "C1", shows, 3, hides',
-    ),
-):
-    broken.slip(code, name, message, REPLY, new)
+found.blames(
+    "X141", "blames-the-batches", "C2",
+    "Batch axes are not the point: x (n, d) comes out wrong already. Compare head 0 with the "
+    "first columns of x.",
+)  # fmt: skip
+found.blames(
+    "X141", "blames-the-numbers", "C3",
+    "The numbers are the same, only their places differ. Which sentence says what head 0 holds?",
+)  # fmt: skip
+found.blames(
+    "X141", "blames-the-error", "C4",
+    "A width that the heads do not divide fails in reshape: with a ValueError, as it should. "
+    "Which sentence says what head 0 holds?",
+)  # fmt: skip
+found.input(
+    "X142", "one-head",
+    "With one head there is nothing to cut, and reshape is right: take two.",
+    "shows, 1, hides",
+)  # fmt: skip
+found.input(
+    "X142", "one-position", "With one position reshape is right: take two.",
+    "shows[:1], 2, hides",
+)  # fmt: skip
+found.input(
+    "X142", "shows-nothing",
+    "On your first input reshape is right by luck: choose numbers that tell their places, such as "
+    "0, 1, 2, …",
+    "hides, 2, hides",
+)  # fmt: skip
+found.input(
+    "X142", "does-not-hide",
+    "On your second input the mistake shows: choose numbers that do not tell their places.",
+    "shows, 2, shows",
+)  # fmt: skip
+found.input(
+    "X142", "hides-in-one-position",
+    "Your second input has a single position: find one of two at least.",
+    "shows, 2, hides[:1]",
+)  # fmt: skip
+found.input(
+    "X142", "misfit", "num_heads does not divide the width of your input.",
+    "shows, 3, hides",
+)  # fmt: skip
 
 
-@broken.alternative("random numbers, zeros")
+@found.alternative("random numbers, zeros")
 def random_and_zeros():
     return "C1", np.random.default_rng(3).normal(size=(5, 6)), 3, np.zeros((4, 6))
 
 
-@broken.alternative("a permutation that hides it")
+@found.alternative("a permutation that hides it")
 def rows_of_blocks():
     return ["C1", [[1, 2], [3, 4]], 2, [[1, 1], [1, 1]]]
 
 
-@broken.alternative("luck with different numbers")
+@found.alternative("luck with different numbers")
 def different_numbers():
     luck = np.zeros((2, 4))
     luck[0, :2], luck[0, 2:], luck[1, :2], luck[1, 2:] = (1, 2), (7, 8), (7, 8), (5, 6)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from manyheads import positions
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("07_positions", positions)
@@ -1491,13 +1492,7 @@ def rope_on_a_copy(x, positions, base=10000.0):
 
 # --- break_rope ------------------------------------------------------------------------------------
 
-breaks = exercise.question("break_rope")
-NAMED = "str(break_rope()[0]).strip()"
-FITS = """_, x, positions = break_rope()
-x, positions = np.array(x, dtype=float), np.array(positions)
-n, d = x.shape
-largest = max(abs(x).max(), abs(positions).max())
-bool(positions.shape == (n,) and n <= 4 and d <= 8 and d % 2 == 0 and largest <= 100)"""
+found = BreakIt(exercise, "break_rope", answer="C1", sentences=5)
 SHOWS = """_, x, positions = break_rope()
 x, positions = scale * np.array(x, dtype=float), np.array(positions)
 n, d = x.shape
@@ -1509,103 +1504,69 @@ before, after = (np.hypot(y[:, 0::2], y[:, 1::2]) for y in (x, turned))
 change = np.abs(after - before).max()
 why = "only one pair" if d == 2 else "nothing turns" if not positions.any() else "too little"
 "lengths change" if change > 0.01 else why"""
-
-breaks.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-5]', {NAMED}) is not None", options={"expect": True}
+found.fits("""_, x, positions = break_rope()
+x, positions = np.array(x, dtype=float), np.array(positions)
+n, d = x.shape
+largest = max(abs(x).max(), abs(positions).max())
+bool(positions.shape == (n,) and n <= 4 and d <= 8 and d % 2 == 0 and largest <= 100)""")
+found.fits(SHOWS, "lengths change", scale=1)
+found.shows(  # what is turned may be longer: the change only grows
+    SHOWS, "lengths change", lambda rng: {"scale": float(rng.uniform(1, 3))}
 )
-breaks.witness("input", "C2", FITS, options={"expect": True})
-breaks.witness("input", "C2", SHOWS, scale=1, options={"expect": "lengths change"})
 
-
-@breaks.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C1")
-
-
-@breaks.hidden("input")
-def _(rng):
-    scale = float(rng.uniform(1, 3))  # what is turned may be longer: the change only grows
-    yield Example("C2", SHOWS, {"scale": scale}, expect="lengths change")
-
-
-@breaks.misconception(
-    "X58",
+found.input(
+    "X58", "one-pair",
     "With d = 2 there is one pair, and the halves are neighbours: both conventions agree. Take a wider x.",
-)
-def one_pair():
-    return "C1", np.array([[1.0, 2.0]]), np.array([3])
-
-
-@breaks.misconception(
-    "X59", "At position 0 nothing turns, in either convention. Take another position."
-)
-def at_position_zero():
-    return "C1", np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([0])
-
-
-@breaks.misconception(
-    "X60",
+    "np.array([[1.0, 2.0]]), np.array([3])",
+)  # fmt: skip
+found.input(
+    "X59", "at-position-zero",
+    "At position 0 nothing turns, in either convention. Take another position.",
+    "np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([0])",
+)  # fmt: skip
+found.input(
+    "X60", "nothing-to-turn",
     "Whatever turns in your x, its lengths hardly change: with zeros, or in halves that are alike, the conventions agree.",
-)
-def nothing_to_turn():
-    return "C1", np.zeros((1, 4)), np.array([3])
-
-
-@breaks.misconception(
-    "X61",
+    "np.zeros((1, 4)), np.array([3])",
+)  # fmt: skip
+found.blames(
+    "X61", "about-positions", "C2",
     "`found_rope` reads the positions as it should: it is not their order that goes wrong. Which columns are a pair?",
-)
-def about_positions():
-    return "C2", np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])
-
-
-@breaks.misconception(
-    "X61", "`found_rope` takes leading axes as it should. Which columns are a pair?"
-)
-def about_batches():
-    return "C3", np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])
-
-
-@breaks.misconception(
-    "X61",
+)  # fmt: skip
+found.blames(
+    "X61", "about-batches", "C3",
+    "`found_rope` takes leading axes as it should. Which columns are a pair?",
+)  # fmt: skip
+found.blames(
+    "X61", "about-numbers", "C4",
     "`found_rope` computes integers in floating point and leaves its inputs alone. Which columns are a pair?",
-)
-def about_numbers():
-    return "C4", np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])
-
-
-@breaks.misconception(
-    "X61",
+)  # fmt: skip
+found.blames(
+    "X61", "about-errors", "C5",
     "True, `found_rope` raises no ValueError of its own for an odd width. But the numbers are wrong where the shapes are right: "
     "which columns are a pair?",
-)
-def about_errors():
-    return "C5", np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])
-
-
-@breaks.misconception("X62", "Three things are asked for: the sentence, x, and the positions.")
-def without_the_sentence():
-    return np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([1])
-
-
-@breaks.misconception(
-    "X63",
+)  # fmt: skip
+found.returns(
+    "X62", "without-the-sentence", "Three things are asked for: the sentence, x, and the positions.",
+    "x, np.array([1])",
+)  # fmt: skip
+found.input(
+    "X63", "does-not-fit",
     "Your input does not fit: x (n, d) with n up to 4 and an even d up to 8, and one position for each of the n rows.",
-)
-def does_not_fit():
-    return "C1", np.array([[1.0, 0.0, 0.0, 0.0]]), np.array([0, 1])
+    "x, np.array([0, 1])",
+)  # fmt: skip
 
 
-@breaks.alternative("lists")
+@found.alternative("lists")
 def a_list():
     return ["C1", [[0.5, -2.0, 1.0, 3.0, 0.0, 1.0]], [7]]
 
 
-@breaks.alternative("random numbers")
+@found.alternative("random numbers")
 def random_numbers():
     return "C1", np.random.default_rng(3).normal(size=(4, 8)), np.arange(4)
 
 
-@breaks.alternative("every column of one row")
+@found.alternative("every column of one row")
 def every_column():
     return "C1", np.ones((2, 4)) * [[1], [3]], np.array([50, -9])

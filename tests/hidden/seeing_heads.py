@@ -8,6 +8,7 @@ from manyheads import seeing_heads as library
 from manyheads.matrices import linear, softmax
 from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("05_seeing_heads", library)
@@ -1285,88 +1286,52 @@ def mask_of_the_heads(x, W_q, W_k, W_v, W_o, num_heads, keep):
 
 # --- break_rolled_offset -------------------------------------------------------------------------
 
-broken = exercise.question("break_rolled_offset")
-NAMED = "str(break_rolled_offset()[0]).strip()"
+found = BreakIt(exercise, "break_rolled_offset", answer="C1", sentences=2)
 ARRAY = "w = np.array(break_rolled_offset()[1], dtype=float)\n"
-FORM = ARRAY + (
-    "w.ndim == 3 and len(w) == 1 and w.shape[1] == w.shape[2] <= 5 "
+found.fits(
+    ARRAY + "w.ndim == 3 and len(w) == 1 and w.shape[1] == w.shape[2] <= 5 "
     "and bool((w >= 0).all() and np.allclose(w.sum(axis=-1), 1))"
 )
 # The right score, and whether rolling raises an alarm; the patterns are counted, not multiplied.
-ALARM = ARRAY + (
-    "n = w.shape[-1]\n"
+found.shows(
+    ARRAY + "n = w.shape[-1]\n"
     "right = sum(w[0, i, i - 1] for i in range(1, n)) / max(n - 1, 1)\n"
     "rolled = sum(w[0, i, i - 1] for i in range(n)) / n\n"
-    "(bool(right * factor < 1e-9), bool(rolled * factor > 0.199 * factor))"
+    "(bool(right * factor < 1e-9), bool(rolled * factor > 0.199 * factor))",
+    (True, True),
+    lambda rng: {"factor": float(1 + rng.random())},
 )
 
-broken.witness("sentence", "C1", f"{NAMED} in ('C1', 'C2')", options={"expect": True})
-broken.witness("input", "C2", FORM, options={"expect": True})
+found.blames(
+    "X196", "blames-the-batches", "C2",
+    "Heads and batch items are kept apart as they should be. Which sentence says which queries "
+    "count?",
+)  # fmt: skip
+found.input(
+    "X197", "looks-back",
+    "Your head does look at the position before, at least sometimes: `offset_score` is not 0.",
+    "[[[0, 0, 1], [1, 0, 0], [0, 1, 0]]]",
+)  # fmt: skip
+found.input(
+    "X197", "no-alarm",
+    "`rolled_offset` raises no alarm on your weights: what does the pattern that it rolls look "
+    "like in row 0?",
+    "[[[1, 0, 0], [0, 1, 0], [0, 0, 1]]]",
+)  # fmt: skip
+found.input(
+    "X197", "rows-do-not-sum-to-one",
+    "Your array is not the weights of one head: (1, n, n), n at most 5, each row with the sum 1, "
+    "none negative.",
+    "[[[0, 0, 1], [0, 0, 0], [0, 0, 1]]]",
+)  # fmt: skip
 
 
-@broken.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C1")
-
-
-@broken.hidden("input")
-def _(rng):
-    yield Example("C2", ALARM, {"factor": float(1 + rng.random())}, expect=(True, True))
-
-
-REPLY = 'return "C1", [[[0, 0, 1], [0, 1, 0], [0, 0, 1]]]'
-for code, name, message, new in (
-    (
-        "X196",
-        "blames-the-batches",
-        "Heads and batch items are kept apart as they should be. Which sentence says which "
-        "queries count?",
-        REPLY.replace("C1", "C2"),
-    ),
-    (
-        "X197",
-        "looks-back",
-        "Your head does look at the position before, at least sometimes: `offset_score` is not 0.",
-        'return "C1", [[[0, 0, 1], [1, 0, 0], [0, 1, 0]]]',
-    ),
-    (
-        "X197",
-        "no-alarm",
-        "`rolled_offset` raises no alarm on your weights: what does the pattern that it rolls "
-        "look like in row 0?",
-        'return "C1", [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]]',
-    ),
-    (
-        "X197",
-        "too-weak",
-        "`rolled_offset` is below 0.2 on your weights: take fewer positions, or more weight in "
-        "the corner.",
-        'return "C1", [[[0.5, 0, 0.5], [0, 1, 0], [0, 0, 1]]]',
-    ),
-    (
-        "X197",
-        "rows-do-not-sum-to-one",
-        "Your array is not the weights of one head: (1, n, n), n at most 5, each row with the "
-        "sum 1, none negative.",
-        'return "C1", [[[0, 0, 1], [0, 0, 0], [0, 0, 1]]]',
-    ),
-    (
-        "X197",
-        "not-a-head",
-        "Your array lacks the axis of heads: (1, n, n).",
-        'return "C1", [[0, 0, 1], [0, 1, 0], [0, 0, 1]]',
-    ),
-):
-    if name != "too-weak" and name != "not-a-head":  # outcomes like others'
-        broken.slip(code, name, message, REPLY, new)
-
-
-@broken.alternative("an array of two positions")
+@found.alternative("an array of two positions")
 def two_positions():
     return "C1", np.array([[[0.5, 0.5], [0.0, 1.0]]])
 
 
-@broken.alternative("five positions")
+@found.alternative("five positions")
 def five_positions():
     w = np.eye(5)
     w[0] = [0, 0, 0, 0, 1]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from manyheads import sparse
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("08_sparse", sparse)
@@ -2182,12 +2183,7 @@ def by_einsum(x, W_q, W_k, W_v, W_o, W_r, num_heads, top_k):
 
 # --- break_chunked_hash_attention ------------------------------------------------------------------
 
-broken = exercise.question("break_chunked_hash_attention")
-NAMED = "str(break_chunked_hash_attention()[0]).strip()"
-FITS = (
-    "buckets = np.array(break_chunked_hash_attention()[1])\n"
-    "bool(buckets.ndim == 1 and 1 <= len(buckets) <= 12 and np.all(buckets == np.floor(buckets)))"
-)
+found = BreakIt(exercise, "break_chunked_hash_attention", answer="C2", sentences=7)
 SHOWS = """buckets = np.array(break_chunked_hash_attention()[1]) + shift
 chunk = np.zeros(len(buckets), dtype=int)
 chunk[np.argsort(buckets, kind="stable")] = np.arange(len(buckets)) // 4
@@ -2195,26 +2191,15 @@ same = buckets[:, None] == buckets
 lost = same & (chunk[:, None] != chunk)
 why = "one chunk holds them all" if len(buckets) <= 4 else "every bucket lies within a chunk"
 "a query loses keys" if lost.any() else why"""
-
-broken.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-7]', {NAMED}) is not None", options={"expect": True}
+found.fits(
+    "buckets = np.array(break_chunked_hash_attention()[1])\n"
+    "bool(buckets.ndim == 1 and 1 <= len(buckets) <= 12 and np.all(buckets == np.floor(buckets)))"
 )
-broken.witness("input", "C2", FITS, options={"expect": True})
-broken.witness("input", "C2", SHOWS, shift=0, options={"expect": "a query loses keys"})
+found.fits(SHOWS, "a query loses keys", shift=0)
+found.shows(  # the numbers of the buckets do not matter
+    SHOWS, "a query loses keys", lambda rng: {"shift": int(rng.integers(-9, 9))}
+)
 
-
-@broken.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C2")
-
-
-@broken.hidden("input")
-def _(rng):
-    shift = int(rng.integers(-9, 9))  # the numbers of the buckets do not matter
-    yield Example("C2", SHOWS, {"shift": shift}, expect="a query loses keys")
-
-
-ANSWER = 'return "C2", np.array([0, 0, 0, 0, 0])'
 for name, sentence, message in (
     ("the-softmax", "C1", "The softmax is right for the keys that a query sees. Which sentence says which keys these are?"),
     ("the-empty-bucket", "C3", "Queries and keys have the same buckets here, so no bucket is without a key. Which sentence says what a query sees?"),
@@ -2223,31 +2208,30 @@ for name, sentence, message in (
     ("the-memory", "C6", "It needs little memory, even less than it should: which sentence says what a query sees?"),
     ("the-shapes", "C7", "The shapes fit here. Which sentence says what a query sees?"),
 ):  # fmt: skip
-    broken.slip("X55", f"blames-{name}", message, '"C2"', f'"{sentence}"')
-broken.slip(
+    found.blames("X55", f"blames-{name}", sentence, message)
+found.input(
     "X56", "one-chunk", "Up to four positions are one chunk, and nothing is lost: take more.",
-    ANSWER, 'return "C2", np.array([0, 1, 0, 1])',
+    "np.array([0, 1, 0, 1])",
 )  # fmt: skip
-broken.slip(
+found.input(
     "X56", "chunks-fit",
     "In sorted order every one of your buckets lies within a chunk of four: nothing is lost. Let a bucket reach over the end of a chunk.",
-    ANSWER, 'return "C2", np.array([0, 1, 0, 1, 0, 1, 0, 1])',
+    "np.array([0, 1, 0, 1, 0, 1, 0, 1])",
 )  # fmt: skip
-broken.slip(
+found.input(
     "X57", "too-long", "At most 12 positions are asked for, in one row of integers: a shorter input can show it.",
-    ANSWER, 'return "C2", np.zeros(20, dtype=int)',
+    "np.zeros(20, dtype=int)",
 )  # fmt: skip
-broken.slip(
-    "X58", "without-the-sentence", "Two things are asked for: the sentence and the buckets.",
-    ANSWER, "return np.array([0, 0, 0, 0, 0])",
+found.returns(
+    "X58", "without-the-sentence", "Two things are asked for: the sentence and the buckets.", "np.array([0, 0, 0, 0, 0])",
 )  # fmt: skip
 
 
-@broken.alternative("a list, a bucket over the end of a chunk")
+@found.alternative("a list, a bucket over the end of a chunk")
 def over_the_end():
     return ["C2", [3, 3, 3, -1, -1, -1]]
 
 
-@broken.alternative("many small buckets")
+@found.alternative("many small buckets")
 def many_small():
     return "C2", np.arange(12) // 3

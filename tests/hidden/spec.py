@@ -124,8 +124,8 @@ class FunctionSpec:
 
     def __init__(self, exercise: Exercise, name: str, uses: tuple[str, ...]) -> None:
         self.exercise, self.name, self.uses = exercise, name, uses
-        self.sentences = exercise.text.contracts[name]
-        self.ideas = exercise.text.ideas[name]  # idea -> points
+        self.sentences = exercise.text.of(name, "contracts")
+        self.ideas = exercise.text.of(name, "ideas")  # idea -> points
         self.witnesses: dict[str, list[Example]] = {idea: [] for idea in self.ideas}
         self.generators: dict[str, list[Generator]] = {idea: [] for idea in self.ideas}
         self.misconceptions: dict[str, Implementation] = {}
@@ -328,6 +328,17 @@ class ExerciseText:
             elif mark.get("grade"):
                 name, idea = grade_id.rsplit("-", 1)
                 self.ideas.setdefault(name, {})[idea] = mark["points"]
+
+    def of(self, function: str, part: str) -> dict[str, Any]:
+        """A function's contracts or ideas; ValueError where the text has none."""
+        found = getattr(self, part).get(function)
+        if not found or function not in self.answers:
+            raise ValueError(
+                f"{self.path}: `{function}` needs a heading with its name in backticks, sentences "
+                f"«- **C1** …» below it, a cell with the grade_id {function} for the answer and "
+                f"test cells {function}-idea"
+            )
+        return found
 
     def _read_contracts(self, text: str) -> None:
         """Below a heading with `name` in it: items «- **C1** sentence», possibly over several lines."""

@@ -15,6 +15,7 @@ from manyheads.transformer import (
     layer_norm,
     sentence_embedding,
 )
+from tests.hidden.break_it import BreakIt
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("11_transformer", transformer)
@@ -1841,87 +1842,72 @@ def one_at_a_time(x, mask, layers, num_heads):
 
 # --- break_embedding -----------------------------------------------------------------------------
 
-breaks = exercise.question("break_embedding")
-NAMED = "str(break_embedding()[0]).strip()"
-FITS = """_, hidden, mask = break_embedding()
+found = BreakIt(exercise, "break_embedding", answer="C3", sentences=5)
+found.fits(
+    """_, hidden, mask = break_embedding()
 hidden, mask = np.array(hidden, dtype=float), np.array(mask)
 fits = mask.dtype == bool and mask.ndim > 0 and mask.shape == hidden.shape[:-1]
 small = max((1, *hidden.shape)) <= 4 and (abs(hidden) <= 100).all()
-"no fit" if not fits else "too large" if not small else "fits" if mask.any(-1).all() else "no words" """
-SHOWS = """_, hidden, mask = break_embedding()
+"no fit" if not fits else "too large" if not small else "fits" if mask.any(-1).all() else "no words" """,
+    "fits",
+)
+found.shows(  # the lengths of both results do not depend on the scale
+    """_, hidden, mask = break_embedding()
 hidden, mask = scale * np.array(hidden, dtype=float), np.array(mask)
 mean = (hidden * mask[..., None]).sum(-2) / mask.shape[-1]
 right = mean / np.linalg.norm(mean, axis=-1, keepdims=True)
 found = mean / np.linalg.norm(mean)
-"one sentence" if mean.size == mean.shape[-1] else "differs" if np.abs(right - found).max() > 0.01 else "too little" """
-
-breaks.witness(
-    "sentence", "C1", f"re.fullmatch('C[1-5]', {NAMED}) is not None", options={"expect": True}
+"one sentence" if mean.size == mean.shape[-1] else "differs" if np.abs(right - found).max() > 0.01 else "too little" """,
+    "differs",
+    lambda rng: {"scale": float(rng.uniform(1, 3))},
 )
-breaks.witness("input", "C2", FITS, options={"expect": "fits"})
 
-
-@breaks.hidden("sentence")
-def _(rng):
-    yield Example("C1", NAMED, expect="C3")
-
-
-@breaks.hidden("input")
-def _(rng):
-    for _ in range(2):  # the lengths of both results do not depend on the scale
-        yield Example("C2", SHOWS, {"scale": float(rng.uniform(1, 3))}, expect="differs")
-
-
-breaks.slip(
-    "X70", "blames-the-mean",
+found.blames(
+    "X70", "blames-the-mean", "C1",
     "For one sentence it keeps C1: dividing by n instead of the number of words only changes the length, and the length becomes 1 afterwards. "
     "What happens with two sentences?",
-    '"C3"', '"C1"',
 )  # fmt: skip
-breaks.slip(
-    "X70", "blames-the-padding",
+found.blames(
+    "X70", "blames-the-padding", "C2",
     "Padding becomes 0 and adds nothing; dividing by n instead of the number of words only changes the length, which becomes 1 afterwards. "
     "What happens with two sentences?",
-    '"C3"', '"C2"',
 )  # fmt: skip
-breaks.slip(
-    "X70", "blames-the-numbers",
+found.blames(
+    "X70", "blames-the-numbers", "C4",
     "Integers and float32 come out as they should. What happens with two sentences?",
-    '"C3"', '"C4"',
 )  # fmt: skip
-breaks.slip(
-    "X70", "blames-the-errors",
+found.blames(
+    "X70", "blames-the-errors", "C5",
     "True, it does not compare the shapes. But the numbers are wrong where the shapes are right: what happens with two sentences?",
-    '"C3"', '"C5"',
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X71", "one-sentence",
     "With one sentence there is nothing wrong with it: look at how np.linalg.norm is called, and take two.",
-    "np.array([[[1.0]], [[1.0]]]), np.array([[True], [True]])", "np.array([[[1.0]]]), np.array([[True]])",
+    "np.array([[[1.0]]]), np.array([[True]])",
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X72", "too-large",
     "No axis may be longer than 4, and no number beyond ±100: a smaller input can show it.",
-    "[[[1.0]], [[1.0]]]", "[[[1000.0]], [[1.0]]]",
+    "np.array([[[1000.0]], [[1.0]]]), np.array([[True], [True]])",
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X72", "does-not-fit",
     "Your mask does not fit: boolean, with a True or False for each position of each sentence.",
-    "[[True], [True]]", "[[1], [1]]",
+    "np.array([[[1.0]], [[1.0]]]), np.array([[1], [1]])",
 )  # fmt: skip
-breaks.slip(
+found.input(
     "X72", "no-words",
     "A sentence without words has no mean: each needs at least one True in its mask.",
-    "[[True], [True]]", "[[True], [False]]",
+    "np.array([[[1.0]], [[1.0]]]), np.array([[True], [False]])",
 )  # fmt: skip
 
 
-@breaks.alternative("random numbers")
+@found.alternative("random numbers")
 def random_sentences():
     rng = np.random.default_rng(3)
     return "C3", rng.normal(size=(2, 3, 4)), np.array([[True, True, False], [True, False, False]])
 
 
-@breaks.alternative("nested lists, two batch axes")
+@found.alternative("nested lists, two batch axes")
 def two_batch_axes():
     return ["C3", [[[[3, 4]], [[0, 2]]]], [[[True], [True]]]]
