@@ -33,6 +33,9 @@ c.CourseDirectory.ignore = [
 ]
 c.IncludeHeaderFooter.header = ""
 
+# What `headmaster new` starts an exercise from.
+c.Headmaster.template = "tests/hidden/template"
+
 # `nbgrader zip_collect`: files named student_topic.ipynb in a folder, whatever a browser appended.
 c.ZipCollectApp.downloaded_directory = "build/class/downloaded"
 c.FileNameCollectorPlugin.named_regexp = (

@@ -450,6 +450,22 @@ def release(assignments: tuple[str, ...], folder: str) -> None:
             click.echo(os.path.relpath(path))
 
 
+@main.command(short_help="Start an exercise from the course's template.")
+@click.argument("name", metavar="NN_TOPIC")
+@_course
+def new(name: str, folder: str) -> None:
+    """Start an exercise of your own, as in `headmaster new 12_pooling`.
+
+    Writes the files that the course's template holds (c.Headmaster.template in nbgrader_config.py),
+    with the names filled in. What is there already is never overwritten.
+    """
+    from headmaster.scaffolding import new_exercise
+
+    for path in new_exercise(Course.open(folder), name):
+        click.echo(os.path.relpath(path))
+    click.echo("Each TODO in them is yours to do.")
+
+
 @main.command(short_help="Say which layers of confinement hold here.")
 def doctor() -> None:
     """Say which layers of confinement hold here, what is missing, and how to get it."""

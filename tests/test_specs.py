@@ -104,6 +104,17 @@ def test_every_exercise_text_has_a_spec():
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.name)
+def test_every_function_of_an_exercise_has_a_contract_and_a_spec(exercise):
+    assert set(exercise.functions) == set(exercise.text.answers) == set(exercise.text.contracts)
+
+
+@functions
+def test_no_two_exercises_ask_for_a_function_of_the_same_name(spec):
+    """`check(f)` finds the contract by the function's name."""
+    assert [other.exercise for other in FUNCTIONS if other.name == spec.name] == [spec.exercise]
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.name)
 def test_an_exercise_is_worth_20_points(exercise):
     from headmaster.authoring import read_text
 
