@@ -7,12 +7,14 @@ these are.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
-from manyheads.check.comparison import judge
-from manyheads.check.contract import Function, functions, load
+from manyheads.check.comparison import Difference, judge
+from manyheads.check.contract import Function, Witness, functions, load
 from manyheads.check.diagnosis import match, telling
 from manyheads.check.example import Example, Outcome, run
 from manyheads.check.report import Failure, Report
@@ -84,7 +86,10 @@ def report(
     for witness, difference in zip(witnesses, differences, strict=True):
         key = witness.example.sentence
         holds[key] = holds.get(key, True) and difference is None
-    failure = _failure(contract, witnesses, outcomes, differences, others or {})
+    failure = None
+    if any(differences):
+        trials = list(zip(witnesses, outcomes, differences, strict=True))
+        failure = _failure(contract, trials, names, others or {})
     return Report(contract.name, idea, contract.sentences, holds, failure)
 
 
@@ -156,32 +161,45 @@ def _find(function: Callable, name: str | None) -> Function:
     return known[wanted]
 
 
+Trial = tuple[Witness, Outcome, Difference | None]
+
+
 def _failure(
     contract: Function,
-    witnesses: list,
-    outcomes: list[Outcome],
-    differences: list,
+    trials: list[Trial],
+    names: Mapping[str, Any],
     others: Mapping[str, Any],
-) -> Failure | None:
-    first = next((i for i, difference in enumerate(differences) if difference is not None), None)
-    if first is None:
-        return None
-    trials = [
-        (witness.example, got, difference is not None)
-        for witness, got, difference in zip(witnesses, outcomes, differences, strict=True)
-    ]
-    named = match(trials, contract.misconceptions, lambda key, i: witnesses[i].wrong.get(key))
-    example, got = witnesses[first].example, outcomes[first]
+) -> Failure:
+    witness, got, difference = next(trial for trial in trials if trial[2] is not None)
+    more = trials + _elsewhere(contract, trials, names)
+    named = match(
+        [(trial.example, outcome, wrong is not None) for trial, outcome, wrong in more],
+        contract.misconceptions,
+        lambda key, index: more[index][0].wrong.get(key),
+        own=len(trials),
+    )
     return Failure(
-        example,
-        witnesses[first].expected,
+        witness.example,
+        witness.expected,
         got,
-        differences[first],
-        telling(example, witnesses[first].expected, got, differences[first]),
+        difference,
+        telling(witness.example, witness.expected, got, difference),
         named,
         contract.misconceptions[named] if named else "",
         _cause(contract, others),
     )
+
+
+def _elsewhere(contract: Function, trials: list[Trial], names: Mapping[str, Any]) -> list[Trial]:
+    """The function on its other ideas: they tell apart mistakes that agree on this one."""
+    seen = [witness for witness, _, _ in trials]
+    more = []
+    with redirect_stdout(io.StringIO()):
+        for witness in (w for group in contract.ideas.values() for w in group):
+            if witness.example.memory is None and not any(witness is other for other in seen):
+                got = run(witness.example, names)
+                more.append((witness, got, judge(witness.example, witness.expected, got)))
+    return more
 
 
 def _cause(contract: Function, others: Mapping[str, Any]) -> str:

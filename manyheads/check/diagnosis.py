@@ -15,23 +15,26 @@ def match(
     trials: Sequence[tuple[Example, Outcome, bool]],
     names: Iterable[str],
     wrong: Callable[[str, int], Outcome | None],
+    own: int | None = None,
 ) -> str | None:
     """The misconception that explains the most of the failed trials, or None.
 
     trials: each example with the student's outcome and whether it failed.
     names: the misconceptions, in order of preference.
     wrong: wrong(name, index) is a misconception's outcome on a trial, None where it is right there.
+    own: how many trials are to be explained; the others, behind them, only tell the names apart.
 
     A misconception is only named when it gives the student's numbers on the first failed trial, and
     never when it fails a trial that the student's function passes. Among several the one that
-    explains more trials wins, then the one listed first.
+    explains more trials wins, then the one that speaks against fewer, then the one listed first.
     """
     failed = [index for index, (_, _, bad) in enumerate(trials) if bad]
     if not failed:
         return None
-    best, best_score = None, 0
+    own = len(trials) if own is None else own
+    best, best_score = None, (0, 0)
     for name in names:
-        score = _explained(trials, failed, lambda index, name=name: wrong(name, index))
+        score = _explained(trials, failed, lambda index, name=name: wrong(name, index), own)
         if score > best_score:
             best, best_score = name, score
     return best
@@ -41,8 +44,12 @@ def _explained(
     trials: Sequence[tuple[Example, Outcome, bool]],
     failed: Sequence[int],
     wrong: Callable[[int], Outcome | None],
-) -> int:
-    """How many failed trials the misconception explains; most drop out at the first one."""
+    own: int,
+) -> tuple[int, int]:
+    """How many failed trials the misconception explains, and (negative) how many it gets wrong.
+
+    Most misconceptions drop out at the first failed trial.
+    """
 
     def agrees(index: int) -> bool:
         example, got, _ = trials[index]
@@ -50,14 +57,17 @@ def _explained(
         return outcome is not None and same(example, got, outcome)
 
     if not agrees(failed[0]):
-        return 0
+        return 0, 0
     if any(not bad and wrong(index) is not None for index, (_, _, bad) in enumerate(trials)):
-        return 0
+        return 0, 0
     explained = [index for index in failed if agrees(index)]
+    against = [index for index in failed if index not in explained and wrong(index) is not None]
     # Errors alone are weak evidence: many mistakes end in the same exception.
-    if all(trials[index][1].error for index in explained) and len(explained) < len(failed):
-        return 0
-    return len(explained)
+    if all(trials[index][1].error for index in explained) and (
+        against or any(index not in explained for index in failed if index < own)
+    ):
+        return 0, 0
+    return len(explained), -len(against)
 
 
 def telling(example: Example, expected: Outcome, got: Outcome, difference: Difference) -> str:
