@@ -4,12 +4,11 @@ import numpy as np
 
 from manyheads import cross_attention as library
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import COARSE, RAISES, fortran, integers, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("06_cross_attention", library)
 grade = exercise.grade
-RAISES = {"raises": "ValueError"}
-COARSE = {"rtol": 1e-3, "atol": 1e-3}  # float32 where scores are large
 
 
 def draw(rng, batch=(), n=4, m=5, d=6, d_mem=9, dtype=float):
@@ -23,15 +22,6 @@ def draw(rng, batch=(), n=4, m=5, d=6, d_mem=9, dtype=float):
         "W_o": rng.normal(size=(d, d)),
     }
     return {key: value.astype(dtype) for key, value in case.items()}
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one position and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # --- cross_attention -----------------------------------------------------------------------------
@@ -258,10 +248,10 @@ def _(rng):
     yield Example("C6", CALL, {**draw(rng, (2,), dtype=np.float32), "num_heads": 3})
     single = {**draw(rng, dtype=np.float32), "num_heads": 2, "memory_mask": some_mask(rng, 4, 5)}
     yield Example("C6", MASKED, single)
-    whole = {key: np.round(value * 2).astype(int) for key, value in draw(rng).items()}
+    whole = integers(draw(rng))
     yield Example("C6", CALL, {**whole, "num_heads": 3})
     yield Example("C6", CALL, {**draw(rng), "x": whole["x"], "num_heads": 3})
-    other_order = {key: np.asfortranarray(value) for key, value in draw(rng, (2,)).items()}
+    other_order = fortran(draw(rng, (2,)))
     yield Example("C6", CALL, {**other_order, "num_heads": 3})
 
 

@@ -7,12 +7,22 @@ import numpy as np
 
 from manyheads import efficient
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import (
+    RAISES,
+    fortran,
+    integers,
+    low,
+    normal,
+    peaked,
+    qkv,
+    qkv_misfits,
+    some_mask,
+)
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("09_efficient", efficient)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
 QUIET = {"no_warning": True}
 
 # Small, unequal numbers: three queries and four keys of width 2, values of width 2.
@@ -22,47 +32,11 @@ V4 = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [-1.0, 3.0]])
 QKV = {"Q": Q3, "K": K4, "V": V4}
 
 
-def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
-    """Queries, keys and values with all sizes different and moderate scores."""
-    Q = rng.normal(size=(*batch, n, d_k)) * 1.3
-    K = rng.normal(size=(*batch, m, d_k)) * 1.3
-    V = rng.normal(size=(*batch, m, d_v)) + 0.5
-    return {"Q": Q.astype(dtype), "K": K.astype(dtype), "V": V.astype(dtype)}
-
-
-def integers(case):
-    """The same case in integers."""
-    return {name: (value * 2).round().astype(int) for name, value in case.items()}
-
-
-def low(case):
-    """All scores below -1800, and still different."""
-    Q, K = case["Q"].copy(), case["K"].copy()
-    Q[..., 0], K[..., 0] = 4000, -(2 + K[..., 0] * 0.0002)
-    return {**case, "Q": Q, "K": K}
-
-
-def peaked(case, row):
-    """One query whose scores are thousands above the others'."""
-    Q = case["Q"].copy()
-    Q[..., row, :] *= 4000
-    return {**case, "Q": Q}
-
-
 def growing(case, step=3.0):
     """Scores that grow from key to key: each tile has a new maximum."""
     Q, K = case["Q"].copy(), case["K"].copy()
     Q[..., 0], K[..., 0] = 1, step * np.arange(K.shape[-2])
     return {**case, "Q": Q, "K": K}
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # --- merge_partial ---------------------------------------------------------------------------------
@@ -376,25 +350,25 @@ tiled.witness("errors", "C5", TILED, **{**QKV, "V": V4[:3]}, tile=2, options=RAI
 def _(rng):
     sizes = [(5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (3, 8, 16, 1), (4, 4, 4, 4)]
     for n, m, d_k, d_v in sizes:
-        case = draw(rng, (), n, m, d_k, d_v)
+        case = qkv(rng, (), n, m, d_k, d_v)
         for tile in rng.permutation([1, 2, 3, 4, 5, m, m + 1, 100])[:3]:
             yield Example("C1", TILED, {**case, "tile": int(tile)})
     for tile in (1, 4, 7, 8):
-        yield Example("C1", TILED, {**growing(draw(rng)), "tile": tile})
-    falling = growing(draw(rng), -3.0)
+        yield Example("C1", TILED, {**growing(qkv(rng)), "tile": tile})
+    falling = growing(qkv(rng), -3.0)
     yield Example("C1", "tiled_attention(Q=Q, K=K, V=V, tile=tile)", {**falling, "tile": 3})
     yield Example(
-        "C1", "tiled_attention(Q, K, V, tile, False)", {**draw(rng, (), 30, 41), "tile": 6}
+        "C1", "tiled_attention(Q, K, V, tile, False)", {**qkv(rng, (), 30, 41), "tile": 6}
     )
     for batch in ((3,), (2, 3), (1,), (3, 1, 2)):
-        yield Example("C3", TILED, {**draw(rng, batch), "tile": 3})
-    yield Example("C3", TILED, {**draw(rng, (4,), 4, 4, 4, 4), "tile": 2})
-    yield Example("C3", TILED, {**peaked(draw(rng), 3), "tile": 2})
-    yield Example("C3", TILED, {**low(draw(rng)), "tile": 3})
-    yield Example("C3", TILED, {**growing(draw(rng), 2500.0), "tile": 2})
-    yield Example("C3", TILED, {**integers(draw(rng)), "tile": 3})
-    yield Example("C3", TILED, {**draw(rng, (3,), dtype=np.float32), "tile": 2})
-    strided = {name: np.asfortranarray(value) for name, value in draw(rng, (3,)).items()}
+        yield Example("C3", TILED, {**qkv(rng, batch), "tile": 3})
+    yield Example("C3", TILED, {**qkv(rng, (4,), 4, 4, 4, 4), "tile": 2})
+    yield Example("C3", TILED, {**peaked(qkv(rng), 3), "tile": 2})
+    yield Example("C3", TILED, {**low(qkv(rng)), "tile": 3})
+    yield Example("C3", TILED, {**growing(qkv(rng), 2500.0), "tile": 2})
+    yield Example("C3", TILED, {**integers(qkv(rng)), "tile": 3})
+    yield Example("C3", TILED, {**qkv(rng, (3,), dtype=np.float32), "tile": 2})
+    strided = fortran(qkv(rng, (3,)))
     yield Example("C3", TILED, {**strided, "tile": 4})
 
 
@@ -409,43 +383,32 @@ def _(rng):
         (1, 6, 2),
         (30, 30, 7),
     ):
-        yield Example("C2", CAUSAL_TILED, {**draw(rng, (), n, m), "tile": tile})
+        yield Example("C2", CAUSAL_TILED, {**qkv(rng, (), n, m), "tile": tile})
     for n, m, tile in ((7, 4, 2), (8, 3, 5), (5, 1, 1)):
-        yield Example("C2", CAUSAL_TILED, {**draw(rng, (), n, m), "tile": tile}, no_warning=True)
-    yield Example(
-        "C2", "tiled_attention(Q, K, V, tile, True)", {**draw(rng, (3,), 6, 6), "tile": 4}
-    )
-    batch = {**draw(rng, (2, 3), 5, 4), "tile": 3}
+        yield Example("C2", CAUSAL_TILED, {**qkv(rng, (), n, m), "tile": tile}, no_warning=True)
+    yield Example("C2", "tiled_attention(Q, K, V, tile, True)", {**qkv(rng, (3,), 6, 6), "tile": 4})
+    batch = {**qkv(rng, (2, 3), 5, 4), "tile": 3}
     yield Example("C2", CAUSAL_TILED, batch, no_warning=True)
-    later = growing(draw(rng, (), 6, 6), 60.0)  # later keys score far above the earlier ones
+    later = growing(qkv(rng, (), 6, 6), 60.0)  # later keys score far above the earlier ones
     yield Example("C2", CAUSAL_TILED, {**later, "tile": 2})
-    yield Example("C2", CAUSAL_TILED, {**low(draw(rng, (), 6, 6)), "tile": 4})
-    yield Example("C2", CAUSAL_TILED, {**integers(draw(rng, (), 6, 7)), "tile": 3})
-    single = draw(rng, (), 7, 5, dtype=np.float32)
+    yield Example("C2", CAUSAL_TILED, {**low(qkv(rng, (), 6, 6)), "tile": 4})
+    yield Example("C2", CAUSAL_TILED, {**integers(qkv(rng, (), 6, 7)), "tile": 3})
+    single = qkv(rng, (), 7, 5, dtype=np.float32)
     yield Example("C2", CAUSAL_TILED, {**single, "tile": 2}, no_warning=True)
 
 
 @tiled.hidden("memory")
 def _(rng):
-    inputs = {**draw(rng, (), 1024, 1024), "tile": 8, "causal": bool(rng.integers(2))}
+    inputs = {**qkv(rng, (), 1024, 1024), "tile": 8, "causal": bool(rng.integers(2))}
     code = "tiled_attention(Q, K, V, tile, causal)"
     yield Example("C4", code, inputs, memory=1024.0**2, once=True)
 
 
 @tiled.hidden("errors")
 def _(rng):
-    shapes = [((4, 3), (5, 2), (5, 6)), ((4, 3), (5, 3), (6, 3)), ((4, 3), (5, 3), (1, 3))]
-    shapes += [((3, 4, 2), (2, 5, 2), (2, 5, 2)), ((3, 4, 2), (3, 5, 2), (2, 5, 2))]
-    shapes += [((3, 4, 2), (3, 5, 2), (1, 5, 2)), ((1, 4, 2), (3, 5, 2), (3, 5, 2))]
-    shapes += [
-        ((4, 1), (5, 3), (5, 2)),
-        ((3, 4, 2), (3, 5, 2), (5, 2)),
-        ((4, 2), (5, 2), (3, 5, 2)),
-    ]
-    for q, k, v in shapes:
-        inputs = {"Q": rng.normal(size=q), "K": rng.normal(size=k), "V": rng.normal(size=v)}
+    for inputs in qkv_misfits(rng):
         yield Example("C5", TILED, {**inputs, "tile": 2}, raises="ValueError")
-    long_values = {**draw(rng), "V": rng.normal(size=(9, 3))}  # the tiles fit, the whole does not
+    long_values = {**qkv(rng), "V": rng.normal(size=(9, 3))}  # the tiles fit, the whole does not
     yield Example("C5", TILED, {**long_values, "tile": 7}, raises="ValueError")
 
 
@@ -795,42 +758,42 @@ for causal in (False, True):
 def _(rng):
     sizes = [(5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (3, 8, 16, 1), (4, 4, 4, 4)]
     for n, m, d_k, d_v in sizes:
-        yield Example("C1", LINEAR, draw(rng, (), n, m, d_k, d_v))
-    yield Example("C1", "linear_attention(Q=Q, K=K, V=V)", draw(rng, (), 6, 5))
-    yield Example("C1", "linear_attention(Q, K, V, False)", draw(rng, (), 6, 6))
+        yield Example("C1", LINEAR, qkv(rng, (), n, m, d_k, d_v))
+    yield Example("C1", "linear_attention(Q=Q, K=K, V=V)", qkv(rng, (), 6, 5))
+    yield Example("C1", "linear_attention(Q, K, V, False)", qkv(rng, (), 6, 6))
     for batch in ((3,), (2, 3), (1,), (3, 1, 2)):
-        yield Example("C3", LINEAR, draw(rng, batch))
-    yield Example("C3", LINEAR, draw(rng, (4,), 4, 4, 4, 4))
-    case = draw(rng)
+        yield Example("C3", LINEAR, qkv(rng, batch))
+    yield Example("C3", LINEAR, qkv(rng, (4,), 4, 4, 4, 4))
+    case = qkv(rng)
     case["Q"][1], case["K"][2:] = case["Q"][1] - 12, case["K"][2:] - 13
     yield Example("C3", LINEAR, case)
-    case = draw(rng)
+    case = qkv(rng)
     case["Q"][2, 1], case["K"][3, 0] = 2000, 1500
     yield Example("C3", LINEAR, case)
-    yield Example("C3", LINEAR, integers(draw(rng)))
-    yield Example("C3", LINEAR, draw(rng, (3,), dtype=np.float32))
-    yield Example("C3", LINEAR, {k: np.asfortranarray(v) for k, v in draw(rng, (3,)).items()})
+    yield Example("C3", LINEAR, integers(qkv(rng)))
+    yield Example("C3", LINEAR, qkv(rng, (3,), dtype=np.float32))
+    yield Example("C3", LINEAR, fortran(qkv(rng, (3,))))
 
 
 @linear.hidden("causal")
 def _(rng):
     for n, d_k, d_v in ((5, 4, 3), (8, 2, 5), (1, 3, 2), (7, 9, 1), (4, 4, 4), (150, 3, 2)):
-        yield Example("C2", CAUSAL_LINEAR, draw(rng, (), n, n, d_k, d_v))
-    yield Example("C2", "linear_attention(Q, K, V, True)", draw(rng, (), 6, 6))
+        yield Example("C2", CAUSAL_LINEAR, qkv(rng, (), n, n, d_k, d_v))
+    yield Example("C2", "linear_attention(Q, K, V, True)", qkv(rng, (), 6, 6))
     for batch in ((3,), (2, 3), (1,)):
-        yield Example("C2", CAUSAL_LINEAR, draw(rng, batch, 6, 6))
-    yield Example("C2", CAUSAL_LINEAR, draw(rng, (4,), 4, 4, 4, 4))
-    case = draw(rng, (), 6, 6)
+        yield Example("C2", CAUSAL_LINEAR, qkv(rng, batch, 6, 6))
+    yield Example("C2", CAUSAL_LINEAR, qkv(rng, (4,), 4, 4, 4, 4))
+    case = qkv(rng, (), 6, 6)
     case["K"][4:] += 30  # later keys weigh far more than the earlier ones
     yield Example("C2", CAUSAL_LINEAR, case)
-    yield Example("C2", CAUSAL_LINEAR, integers(draw(rng, (), 6, 6)))
-    yield Example("C2", CAUSAL_LINEAR, draw(rng, (3,), 6, 6, dtype=np.float32))
+    yield Example("C2", CAUSAL_LINEAR, integers(qkv(rng, (), 6, 6)))
+    yield Example("C2", CAUSAL_LINEAR, qkv(rng, (3,), 6, 6, dtype=np.float32))
 
 
 @linear.hidden("memory")
 def _(rng):
     for causal in (False, True):
-        inputs = {**draw(rng, (), 1500, 1500), "causal": causal}
+        inputs = {**qkv(rng, (), 1500, 1500), "causal": causal}
         code = "linear_attention(Q, K, V, causal)"
         yield Example("C4", code, inputs, memory=1500**2 / 2, once=True)
 
@@ -1131,7 +1094,7 @@ def _(rng):
     yield Example("C3", GROUPED, low(heads(rng)))
     yield Example("C3", GROUPED, integers(heads(rng)))
     yield Example("C3", GROUPED, heads(rng, (2,), dtype=np.float32))
-    yield Example("C3", GROUPED, {k: np.asfortranarray(v) for k, v in heads(rng).items()})
+    yield Example("C3", GROUPED, fortran(heads(rng)))
 
 
 @grouped.hidden("mask")
@@ -1166,7 +1129,7 @@ def _(rng):
     good = heads(rng, (2,), 6, 3)
 
     def but(**shapes):
-        return {**good, **{name: rng.normal(size=shape) for name, shape in shapes.items()}}
+        return {**good, **normal(rng, **shapes)}
 
     wrong = [but(K=(2, 3, 7, 5)), but(V=(2, 3, 6, 2)), but(V=(2, 1, 7, 2)), but(V=(2, 6, 7, 2))]
     wrong += [but(K=(2, 1, 7, 4)), but(K=(2, 3, 7, 1)), but(V=(2, 3, 1, 2)), but(V=(1, 3, 7, 2))]
@@ -1519,37 +1482,37 @@ def _(rng):
         (2, 9, 16, 1),
         (4, 4, 4, 4),
     ):
-        yield Example("C2", ALL, draw(rng, (), n, m, d_k, d_v))
+        yield Example("C2", ALL, qkv(rng, (), n, m, d_k, d_v))
     for batch in ((3,), (2, 3), (1,)):
-        yield Example("C4", ALL, draw(rng, batch, 4, 6))
-    yield Example("C4", ALL, draw(rng, (4,), 4, 4, 4, 4))
-    yield Example("C4", ALL, peaked(draw(rng, (), 4, 6), 1))
-    yield Example("C4", ALL, low(draw(rng, (), 4, 6)))
-    later = growing(draw(rng, (), 4, 6), 60.0)  # later keys score far above the earlier ones
+        yield Example("C4", ALL, qkv(rng, batch, 4, 6))
+    yield Example("C4", ALL, qkv(rng, (4,), 4, 4, 4, 4))
+    yield Example("C4", ALL, peaked(qkv(rng, (), 4, 6), 1))
+    yield Example("C4", ALL, low(qkv(rng, (), 4, 6)))
+    later = growing(qkv(rng, (), 4, 6), 60.0)  # later keys score far above the earlier ones
     yield Example("C4", ALL, later)
-    yield Example("C4", ALL, integers(draw(rng, (), 4, 6)))
-    mixed = draw(rng, (), 3, 6)
+    yield Example("C4", ALL, integers(qkv(rng, (), 4, 6)))
+    mixed = qkv(rng, (), 3, 6)
     code = (
         "cache = KVCache()\n"
         "cache.append(np.round(K[:2]).astype(int), np.round(V[:2]).astype(int))\n"
         "cache.append(K[2:], V[2:])\ncache.attend(Q)"
     )
     yield Example("C4", code, mixed)
-    yield Example("C4", ALL, draw(rng, (2,), 3, 5, dtype=np.float32))
+    yield Example("C4", ALL, qkv(rng, (2,), 3, 5, dtype=np.float32))
 
 
 @cache.hidden("chunks")
 def _(rng):
     for n, m in ((1, 7), (4, 8), (6, 6), (7, 9)):
-        yield Example("C3", IN_CHUNKS, {**draw(rng, (), n, m), "cuts": some_cuts(rng, m)})
-        yield Example("C3", GROWING, {**draw(rng, (), m, m), "cuts": some_cuts(rng, m)})
-    yield Example("C3", STEP_BY_STEP, draw(rng, (), 9, 9))
-    long = {**draw(rng, (), 2, 1300), "cuts": [(0, 1), (1, 700), (700, 1299), (1299, 1300)]}
+        yield Example("C3", IN_CHUNKS, {**qkv(rng, (), n, m), "cuts": some_cuts(rng, m)})
+        yield Example("C3", GROWING, {**qkv(rng, (), m, m), "cuts": some_cuts(rng, m)})
+    yield Example("C3", STEP_BY_STEP, qkv(rng, (), 9, 9))
+    long = {**qkv(rng, (), 2, 1300), "cuts": [(0, 1), (1, 700), (700, 1299), (1299, 1300)]}
     yield Example("C3", IN_CHUNKS, long)
-    yield Example("C3", STEP_BY_STEP, draw(rng, (2, 3), 4, 4, 3, 5))
-    yield Example("C3", GROWING, {**draw(rng, (3,), 8, 8), "cuts": some_cuts(rng, 8)})
-    yield Example("C3", TWICE, {**draw(rng, (), 5, 7), "cuts": some_cuts(rng, 7)})
-    square = {**draw(rng, (3,), 3, 6, 3, 3), "cuts": [(0, 3), (3, 6)]}
+    yield Example("C3", STEP_BY_STEP, qkv(rng, (2, 3), 4, 4, 3, 5))
+    yield Example("C3", GROWING, {**qkv(rng, (3,), 8, 8), "cuts": some_cuts(rng, 8)})
+    yield Example("C3", TWICE, {**qkv(rng, (), 5, 7), "cuts": some_cuts(rng, 7)})
+    square = {**qkv(rng, (3,), 3, 6, 3, 3), "cuts": [(0, 3), (3, 6)]}
     yield Example("C3", IN_CHUNKS, square)
     yield Example("C3", TWICE, square)
 
@@ -1557,11 +1520,11 @@ def _(rng):
 @cache.hidden("copies")
 def _(rng):
     for batch in ((), (3,)):
-        yield Example("C5", CHANGED, draw(rng, batch, 3, 6))
-        yield Example("C5", CHANGED_LATER, draw(rng, batch, 3, 6))
-        yield Example("C5", REUSED, draw(rng, batch, 3, 5))
-        yield Example("C5", TWO_CACHES, draw(rng, batch, 3, 6))
-    yield Example("C5", ONE_AFTER_ANOTHER, draw(rng, (), 2, 5))
+        yield Example("C5", CHANGED, qkv(rng, batch, 3, 6))
+        yield Example("C5", CHANGED_LATER, qkv(rng, batch, 3, 6))
+        yield Example("C5", REUSED, qkv(rng, batch, 3, 5))
+        yield Example("C5", TWO_CACHES, qkv(rng, batch, 3, 6))
+    yield Example("C5", ONE_AFTER_ANOTHER, qkv(rng, (), 2, 5))
 
 
 @cache.hidden("errors")

@@ -9,12 +9,12 @@ from manyheads.matrices import softmax
 from manyheads.scaled_dot_product import attention
 from manyheads.seeing_heads import attention_entropy
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import RAISES, fortran, integers, normal, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("10_gradients_and_debugging", gradients_and_debugging)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
 
 # --- softmax_backward ----------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ def _(rng):
     case["weights"][1, 2] = 0  # a query that sees nothing
     case["weights"][2, 0] = np.eye(5)[3]
     yield Example("C2", BACK, case)
-    yield Example("C2", BACK, {k: np.asfortranarray(v) for k, v in case.items()})
+    yield Example("C2", BACK, fortran(case))
     yield Example("C3", BACK, weights_and_gradient(rng, 3, 4, 6, dtype=np.float32))
 
 
@@ -393,15 +393,6 @@ def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
     return {name: array.astype(dtype) for name, array in case.items()}
 
 
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
-
-
 attend.witness("values", "C1", CALL, **PAIR)
 attend.witness("values", "C1", CALL, **SQUARE)
 attend.witness(
@@ -537,7 +528,7 @@ def _(rng):
         case = draw(rng, (), 5, 7, 4)
         case["Q"][:, 0], case["K"][:, 0] = 100, level * 2 / 100
         yield Example("C5", CALL, case)
-    whole = {name: (array * 2).round().astype(int) for name, array in draw(rng).items()}
+    whole = integers(draw(rng))
     yield Example("C5", CALL, whole)
     case = draw(rng)
     yield Example("C5", CALL, {**case, "Q": whole["Q"]})
@@ -545,7 +536,7 @@ def _(rng):
     yield Example("C5", CALL, draw(rng, dtype=np.float32))
     single = draw(rng, (3,), dtype=np.float32)
     yield Example("C5", MASKED, {**single, "mask": some_mask(rng, 3, 5, 7)})
-    yield Example("C5", CALL, {name: np.asfortranarray(v) for name, v in draw(rng, (3,)).items()})
+    yield Example("C5", CALL, fortran(draw(rng, (3,))))
 
 
 @attend.hidden("errors")
@@ -558,9 +549,9 @@ def _(rng):
     misfits += [batch | {"d_output": (5, 2)}, batch | {"d_output": (1, 5, 2)}]
     misfits += [batch | {"K": (7, 4)}, batch | {"V": (1, 7, 2)}]
     for misfit in misfits:
-        inputs = {name: rng.normal(size=size) for name, size in (good | misfit).items()}
+        inputs = normal(rng, **good | misfit)
         yield Example("C6", CALL, inputs, raises="ValueError")
-    inputs = {name: rng.normal(size=size) for name, size in good.items()}
+    inputs = normal(rng, **good)
     for size in ((7, 5), (5, 6), (2, 7)):
         yield Example("C6", MASKED, {**inputs, "mask": np.ones(size, bool)}, raises="ValueError")
 
@@ -2031,7 +2022,7 @@ found.returns("X62", "only-the-sentence", "Two things are asked for: the sentenc
 
 
 @found.alternative("integers in a list")
-def integers():
+def whole_numbers():
     return ["C4", [1, 2, 3]]
 
 

@@ -9,22 +9,11 @@ from manyheads.matrices import linear, softmax, xavier_normal
 from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import COARSE, RAISES, fortran, integers, multi_head_case, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("04_multi_head", library)
 grade = exercise.grade
-
-RAISES = {"raises": "ValueError"}
-COARSE = {"rtol": 1e-3, "atol": 1e-3}  # float32 where scores are large
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # --- split_heads ---------------------------------------------------------------------------------
@@ -627,15 +616,6 @@ WHOLE = {
 PAST = np.tri(2, dtype=bool)
 
 
-def draw(rng, batch=(), n=5, d=12, h=3, dtype=float):
-    """A sequence, four matrices and a number of heads, with moderate scores in every head."""
-    case = {"x": rng.normal(size=(*batch, n, d)) + 0.3}
-    for name in ("W_q", "W_k", "W_v", "W_o"):
-        case[name] = rng.normal(size=(d, d)) * (1.2 / math.sqrt(d))
-    case = {name: value.astype(dtype) for name, value in case.items()}
-    return {**case, "num_heads": h}
-
-
 def first_columns(case):
     """The first column of every head."""
     d, h = case["x"].shape[-1], case["num_heads"]
@@ -715,19 +695,19 @@ mha.witness("errors", "C9", MASKED, **PAIR, mask=np.ones((3, 2, 2), bool), optio
 @mha.hidden("values")
 def _(rng):
     for n, d, h in ((5, 12, 3), (4, 15, 5), (7, 6, 3), (1, 6, 3), (5, 4, 4), (6, 5, 1), (2, 14, 2)):
-        yield Example("C3", CALL, draw(rng, (), n, d, h))
+        yield Example("C3", CALL, multi_head_case(rng, (), n, d, h))
     for n, d, h in (
         (3, 9, 3),
         (6, 6, 2),
         (4, 8, 4),
     ):  # sizes that agree: a wrong axis keeps the shape
-        yield Example("C1", CALL, draw(rng, (), n, d, h))
-    case = draw(rng, (), 4, 32, 2)
+        yield Example("C1", CALL, multi_head_case(rng, (), n, d, h))
+    case = multi_head_case(rng, (), 4, 32, 2)
     yield Example("C2", CALL + "[1]", case)
     yield Example("C2", CALL + "[1]", {**case, "num_heads": 4})
     keywords = "multi_head_attention(x=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, num_heads=num_heads)"
-    yield Example("C3", keywords, draw(rng, (), 5, 6, 2))
-    case = draw(rng, (), 5, 6, 3)
+    yield Example("C3", keywords, multi_head_case(rng, (), 5, 6, 2))
+    case = multi_head_case(rng, (), 5, 6, 3)
     yield Example("C3", MASKED, {**case, "mask": None})
     yield Example("C3", CALL, {**case, "W_o": np.eye(6)})
     yield Example("C1", CALL, {**case, "W_q": case["W_k"], "W_k": case["W_q"]})
@@ -736,7 +716,7 @@ def _(rng):
 
 @mha.hidden("mask")
 def _(rng):
-    case = draw(rng, (), 7, 6, 3)
+    case = multi_head_case(rng, (), 7, 6, 3)
     yield Example("C4", MASKED, {**case, "mask": some_mask(rng, 7, 7)})
     yield Example("C4", MASKED, {**case, "mask": np.tri(7, dtype=bool)})
     yield Example("C4", MASKED, {**case, "mask": np.ones((7, 7), bool)})
@@ -745,30 +725,38 @@ def _(rng):
         CALL.replace("num_heads)", "num_heads, mask=mask)"),
         {**case, "mask": some_mask(rng, 1, 7)},
     )
-    yield Example("C4", MASKED, {**draw(rng, (), 3, 9, 3), "mask": some_mask(rng, 3, 3)})
-    batch = draw(rng, (4,), 5, 6, 3)
+    yield Example("C4", MASKED, {**multi_head_case(rng, (), 3, 9, 3), "mask": some_mask(rng, 3, 3)})
+    batch = multi_head_case(rng, (4,), 5, 6, 3)
     yield Example("C4", MASKED, {**batch, "mask": some_mask(rng, 5, 5)})
     yield Example("C4", MASKED, {**batch, "mask": some_mask(rng, 4, 1, 5)})
-    yield Example("C4", MASKED, {**draw(rng, (3,), 3, 6, 3), "mask": some_mask(rng, 3, 3)})
+    yield Example(
+        "C4", MASKED, {**multi_head_case(rng, (3,), 3, 6, 3), "mask": some_mask(rng, 3, 3)}
+    )
     hidden = np.array([False, True, False, False, True])
     for lift in (75, 290):  # hidden keys far above the visible ones expose weak penalties
-        yield Example("C4", MASKED, hidden_above(draw(rng), hidden, lift))
-    case = hidden_above(draw(rng, dtype=np.float32), hidden, 70)
+        yield Example("C4", MASKED, hidden_above(multi_head_case(rng), hidden, lift))
+    case = hidden_above(multi_head_case(rng, dtype=np.float32), hidden, 70)
     yield Example("C4", MASKED, case, **COARSE)
-    yield Example("C4", MASKED, {**all_scores_at(draw(rng), -120.0), "mask": some_mask(rng, 5, 5)})
+    yield Example(
+        "C4", MASKED, {**all_scores_at(multi_head_case(rng), -120.0), "mask": some_mask(rng, 5, 5)}
+    )
 
 
 @mha.hidden("headmask")
 def _(rng):
     for n, d, h in ((5, 12, 3), (7, 10, 5), (3, 9, 3)):
-        yield Example("C5", MASKED, {**draw(rng, (), n, d, h), "mask": some_mask(rng, h, n, n)})
-    yield Example("C5", MASKED, {**draw(rng), "mask": some_mask(rng, 3, 1, 5)})
-    yield Example("C5", MASKED, {**draw(rng), "mask": some_mask(rng, 1, 5, 5)})
-    batch = draw(rng, (4,), 5, 6, 3)
+        yield Example(
+            "C5", MASKED, {**multi_head_case(rng, (), n, d, h), "mask": some_mask(rng, h, n, n)}
+        )
+    yield Example("C5", MASKED, {**multi_head_case(rng), "mask": some_mask(rng, 3, 1, 5)})
+    yield Example("C5", MASKED, {**multi_head_case(rng), "mask": some_mask(rng, 1, 5, 5)})
+    batch = multi_head_case(rng, (4,), 5, 6, 3)
     for leading in ((4, 3, 5), (1, 3, 1), (4, 1, 1), (4, 1, 5), (1, 1, 5)):
         yield Example("C5", MASKED, {**batch, "mask": some_mask(rng, *leading, 5)})
-    yield Example("C5", MASKED, {**draw(rng, (3,), 4, 6, 3), "mask": some_mask(rng, 3, 3, 4, 4)})
-    two = draw(rng, (2, 3), 4, 6, 2)
+    yield Example(
+        "C5", MASKED, {**multi_head_case(rng, (3,), 4, 6, 3), "mask": some_mask(rng, 3, 3, 4, 4)}
+    )
+    two = multi_head_case(rng, (2, 3), 4, 6, 2)
     yield Example("C5", MASKED, {**two, "mask": some_mask(rng, 2, 3, 2, 1, 4)})
 
 
@@ -777,19 +765,21 @@ def _(rng):
     for batch in ((), (4,)):
         mask = some_mask(rng, *batch, 5, 5)
         mask[..., int(rng.integers(5)), :] = False
-        yield Example("C6", MASKED, {**draw(rng, batch), "mask": mask}, no_warning=True)
+        yield Example("C6", MASKED, {**multi_head_case(rng, batch), "mask": mask}, no_warning=True)
     mask = some_mask(rng, 3, 5, 5)
     mask[int(rng.integers(3)), 2] = False
     mask[:, 4] = False
-    yield Example("C6", MASKED, {**draw(rng), "mask": mask}, no_warning=True)
+    yield Example("C6", MASKED, {**multi_head_case(rng), "mask": mask}, no_warning=True)
     mask = np.ones((4, 3, 1, 5), bool)
     mask[1, 2] = False
     mask[3] = False
-    yield Example("C6", MASKED, {**draw(rng, (4,)), "mask": mask}, no_warning=True)
-    yield Example("C6", MASKED, {**draw(rng), "mask": np.zeros((1, 5), bool)}, no_warning=True)
-    single = draw(rng, dtype=np.float32)
+    yield Example("C6", MASKED, {**multi_head_case(rng, (4,)), "mask": mask}, no_warning=True)
+    yield Example(
+        "C6", MASKED, {**multi_head_case(rng), "mask": np.zeros((1, 5), bool)}, no_warning=True
+    )
+    single = multi_head_case(rng, dtype=np.float32)
     yield Example("C6", MASKED, {**single, "mask": np.tri(5, 5, -2, dtype=bool)}, no_warning=True)
-    case = draw(rng)
+    case = multi_head_case(rng)
     case["W_q"] *= 15
     yield Example("C6", MASKED, {**case, "mask": np.tri(5, 5, -1, dtype=bool)}, no_warning=True)
 
@@ -797,48 +787,51 @@ def _(rng):
 @mha.hidden("batches")
 def _(rng):
     for batch in ((4,), (1,), (2, 3), (3, 1, 2)):
-        case = draw(rng, batch, 5, 6, 3)
+        case = multi_head_case(rng, batch, 5, 6, 3)
         yield Example("C7", CALL, case)
         yield Example("C7", MASKED, {**case, "mask": some_mask(rng, *batch, 5, 5)})
     # As many items as heads, as positions, as both: a misplaced axis keeps the shape.
-    yield Example("C7", MASKED, {**draw(rng, (3,), 4, 6, 3), "mask": some_mask(rng, 3, 4, 4)})
-    yield Example("C7", MASKED, {**draw(rng, (3,), 3, 9, 3), "mask": some_mask(rng, 3, 1, 3)})
-    yield Example("C7", MASKED, {**draw(rng, (3,), 3, 9, 3), "mask": some_mask(rng, 3, 3, 3)})
-    two = draw(rng, (2, 3), 4, 6, 3)
+    yield Example(
+        "C7", MASKED, {**multi_head_case(rng, (3,), 4, 6, 3), "mask": some_mask(rng, 3, 4, 4)}
+    )
+    yield Example(
+        "C7", MASKED, {**multi_head_case(rng, (3,), 3, 9, 3), "mask": some_mask(rng, 3, 1, 3)}
+    )
+    yield Example(
+        "C7", MASKED, {**multi_head_case(rng, (3,), 3, 9, 3), "mask": some_mask(rng, 3, 3, 3)}
+    )
+    two = multi_head_case(rng, (2, 3), 4, 6, 3)
     yield Example("C7", MASKED, {**two, "mask": some_mask(rng, 3, 4, 4)})
     yield Example("C7", MASKED, {**two, "mask": some_mask(rng, 2, 1, 1, 4)})
 
 
 @mha.hidden("numbers")
 def _(rng):
-    case = draw(rng, (3,), 5, 6, 2)
+    case = multi_head_case(rng, (3,), 5, 6, 2)
     case["x"][1, 2] *= 1000  # one row of scores thousands above the others
     yield Example("C8", CALL, case)
     for level in (-2500.0, 1e6):
-        case = all_scores_at(draw(rng), level)
+        case = all_scores_at(multi_head_case(rng), level)
         yield Example("C8", CALL, case)
         yield Example("C8", MASKED, {**case, "mask": some_mask(rng, 5, 5)})
-    case = draw(rng)
-    whole = {k: v if k == "num_heads" else (v * 2).round().astype(int) for k, v in case.items()}
+    case = multi_head_case(rng)
+    whole = integers(case)
     yield Example("C8", CALL, whole)
     yield Example("C8", CALL, {**case, "x": whole["x"]})
     yield Example("C8", CALL, {**case, "W_v": (case["W_v"] * 7).astype(int), "W_o": whole["W_o"]})
     yield Example("C8", MASKED, {**case, "mask": some_mask(rng, 5, 5)})
-    yield Example("C8", CALL, draw(rng, (3,), 5, 16, 4, dtype=np.float32))
-    single = draw(rng, (), 5, 6, 3, dtype=np.float32)
+    yield Example("C8", CALL, multi_head_case(rng, (3,), 5, 16, 4, dtype=np.float32))
+    single = multi_head_case(rng, (), 5, 6, 3, dtype=np.float32)
     yield Example("C8", MASKED, {**single, "mask": some_mask(rng, 3, 5, 5)})
-    strided = {
-        k: v if k == "num_heads" else np.asfortranarray(v)
-        for k, v in draw(rng, (3,), 5, 8, 4).items()
-    }
+    strided = fortran(multi_head_case(rng, (3,), 5, 8, 4))
     yield Example("C8", CALL, strided)
 
 
 @mha.hidden("errors")
 def _(rng):
     for n, d, h in ((4, 6, 4), (3, 5, 2), (4, 7, 3), (4, 4, 8), (3, 3, 2), (4, 9, 6)):
-        yield Example("C9", CALL, draw(rng, (), n, d, h), raises="ValueError")
-    case = draw(rng, (2,), 4, 6, 3)
+        yield Example("C9", CALL, multi_head_case(rng, (), n, d, h), raises="ValueError")
+    case = multi_head_case(rng, (2,), 4, 6, 3)
     for name in ("W_q", "W_k", "W_v", "W_o"):
         for size in ((7, 6), (1, 6), (5, 6), (4, 6)):
             if name == "W_o" and size[0] > 6:
@@ -2271,13 +2264,13 @@ def _(rng):
 @layer.hidden("call")
 def _(rng):
     for batch, n, d, h in (((), 5, 6, 3), ((3,), 4, 10, 5), ((2, 3), 4, 6, 2), ((), 3, 9, 3)):
-        case = draw(rng, batch, n, d, h)
+        case = multi_head_case(rng, batch, n, d, h)
         yield Example("C3", SET + "mha(x)", case)
         yield Example("C3", SET + "mha(x, mask)", {**case, "mask": some_mask(rng, *batch, n, n)})
         yield Example(
             "C3", SET + "mha(x, mask=mask)", {**case, "mask": some_mask(rng, *batch, h, n, n)}
         )
-    case = draw(rng, (), 5, 12, 3)
+    case = multi_head_case(rng, (), 5, 12, 3)
     for name in ("W_q", "W_k", "W_v", "W_o"):
         yield Example("C3", LATER.format(name), {**case, name + "2": rng.normal(size=(12, 12)) / 3})
     yield Example("C3", LATER.format("num_heads"), {**case, "num_heads2": 4})

@@ -6,12 +6,12 @@ import numpy as np
 
 from manyheads import positions
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import RAISES, fortran, integers, normal, qkv_misfits, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("07_positions", positions)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
 
 # Small, unequal numbers: two queries and three keys of width 2, values of width 4.
 Q2 = np.array([[1.0, 0.0], [0.5, -1.0]])
@@ -27,15 +27,6 @@ def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
     V = rng.normal(size=(*batch, m, d_v)) + 0.5
     case = {"Q": Q, "K": K, "V": V, "bias": rng.normal(size=(n, m))}
     return {name: value.astype(dtype) for name, value in case.items()}
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # --- sinusoidal_encoding ---------------------------------------------------------------------------
@@ -449,9 +440,9 @@ def _(rng):
     case = draw(rng)
     case["Q"][2] *= 4000
     yield Example("C5", QKVB, case)
-    yield Example("C5", QKVB, {k: (v * 2).round().astype(int) for k, v in draw(rng).items()})
+    yield Example("C5", QKVB, integers(draw(rng)))
     yield Example("C5", QKVB, draw(rng, (), d_k=16, dtype=np.float32))
-    yield Example("C5", QKVB, {k: np.asfortranarray(v) for k, v in draw(rng, (3,)).items()})
+    yield Example("C5", QKVB, fortran(draw(rng, (3,))))
 
 
 @biased.hidden("batches")
@@ -481,7 +472,7 @@ def _(rng):
     yield Example("C4", QKVBM, {**case, "mask": some_mask(rng, 3, 5, 7)})
     yield Example("C4", QKVBM, {**draw(rng, (2, 3)), "mask": some_mask(rng, 3, 5, 7)})
     yield Example("C4", QKVBM, {**draw(rng, (2, 3)), "mask": some_mask(rng, 2, 1, 1, 7)})
-    whole = {k: (v * 2).round().astype(int) for k, v in draw(rng).items()}
+    whole = integers(draw(rng))
     yield Example("C4", QKVBM, {**whole, "mask": some_mask(rng, 5, 7)})
     yield Example("C4", QKVBM, {**draw(rng, (3,), dtype=np.float32), "mask": some_mask(rng, 5, 7)})
     hidden = ~some_mask(rng, 1, 7)  # hidden keys whose bias is far above the visible ones
@@ -503,14 +494,11 @@ def _(rng):
 def _(rng):
     def inputs(q, k, v, b):
         shapes = {"Q": q, "K": k, "V": v, "bias": b}
-        return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+        return normal(rng, **shapes)
 
-    shapes = [((4, 3), (5, 2), (5, 6)), ((4, 3), (5, 3), (6, 3)), ((4, 3), (5, 3), (1, 3))]
-    shapes += [((3, 4, 2), (2, 5, 2), (2, 5, 2)), ((3, 4, 2), (3, 5, 2), (2, 5, 2))]
-    shapes += [((3, 4, 2), (3, 5, 2), (1, 5, 2)), ((1, 4, 2), (3, 5, 2), (3, 5, 2))]
-    shapes += [((4, 1), (5, 3), (5, 2)), ((4, 2), (5, 2), (3, 5, 2))]
-    for q, k, v in shapes:
-        yield Example("C6", QKVB, inputs(q, k, v, (4, 5)), raises="ValueError")
+    for case in qkv_misfits(rng):
+        case["bias"] = rng.normal(size=(4, 5))
+        yield Example("C6", QKVB, case, raises="ValueError")
     fits = ((3, 4, 2), (3, 5, 2), (3, 5, 6))
     for b in ((4, 4), (5, 4), (5, 5), (2, 4, 5), (2, 3, 4, 5), (1, 3, 4, 5), (4,), (3, 5)):
         yield Example("C6", QKVB, inputs(*fits, b), raises="ValueError")

@@ -6,6 +6,7 @@ import numpy as np
 
 from manyheads import scaled_dot_product
 from manyheads.matrices import softmax
+from tests.hidden.cases import fortran, integers, qkv, qkv_misfits, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("02_scaled_dot_product", scaled_dot_product)
@@ -15,23 +16,6 @@ grade = exercise.grade
 Q2 = np.array([[1.0, 0.0], [0.5, -1.0]])
 K3 = np.array([[1.0, 2.0], [0.0, 1.0], [-1.0, 0.5]])
 V3 = np.array([[1.0, 0.0, 2.0, -1.0], [0.0, 1.0, 0.0, 3.0], [2.0, 2.0, -1.0, 0.0]])
-
-
-def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
-    """Queries, keys and values with all sizes different and moderate scores."""
-    Q = rng.normal(size=(*batch, n, d_k)) * 1.3
-    K = rng.normal(size=(*batch, m, d_k)) * 1.3
-    V = rng.normal(size=(*batch, m, d_v)) + 0.5
-    return {"Q": Q.astype(dtype), "K": K.astype(dtype), "V": V.astype(dtype)}
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # --- attention_scores ----------------------------------------------------------------------------
@@ -54,9 +38,9 @@ scores.witness(
 @scores.hidden("values")
 def _(rng):
     for n, m, d_k in ((5, 7, 4), (3, 2, 9), (4, 4, 4), (1, 6, 5), (6, 1, 1)):
-        case = draw(rng, (), n, m, d_k)
+        case = qkv(rng, (), n, m, d_k)
         yield Example("C1", QK, {"Q": case["Q"], "K": case["K"]})
-    case = draw(rng, (), 5, 7, 16, dtype=np.float32)
+    case = qkv(rng, (), 5, 7, 16, dtype=np.float32)
     yield Example("C3", QK, {"Q": case["Q"], "K": case["K"]})
     Q, K = rng.integers(-9, 9, size=(5, 3)), rng.integers(-9, 9, size=(4, 3))
     yield Example("C3", QK, {"Q": Q, "K": K})
@@ -66,9 +50,9 @@ def _(rng):
 @scores.hidden("batches")
 def _(rng):
     for batch in ((3,), (2, 3), (5, 1), (1,), (2, 1, 3)):
-        case = draw(rng, batch, 4, 6, 5)
+        case = qkv(rng, batch, 4, 6, 5)
         yield Example("C2", QK, {"Q": case["Q"], "K": case["K"]})
-    case = draw(rng, (4,), 4, 4, 4)
+    case = qkv(rng, (4,), 4, 4, 4)
     yield Example("C2", QK, {"Q": case["Q"], "K": case["K"]})
 
 
@@ -622,9 +606,9 @@ attention.witness(
 @attention.hidden("values")
 def _(rng):
     for n, m, d_k, d_v in ((5, 7, 4, 3), (4, 3, 9, 5), (1, 6, 2, 4), (5, 1, 3, 2), (3, 8, 64, 1)):
-        yield Example("C2", QKV, draw(rng, (), n, m, d_k, d_v))
-    yield Example("C2", QKV, draw(rng, (), 4, 4, 4, 4))  # a missing transpose keeps this shape
-    case = draw(rng)
+        yield Example("C2", QKV, qkv(rng, (), n, m, d_k, d_v))
+    yield Example("C2", QKV, qkv(rng, (), 4, 4, 4, 4))  # a missing transpose keeps this shape
+    case = qkv(rng)
     yield Example("C1", "attention(Q, K, V)[1]", case)
     yield Example("C2", "attention(Q=Q, K=K, V=V)", case)
     yield Example("C2", "attention(Q, K, V, None)", case)
@@ -633,21 +617,19 @@ def _(rng):
 @attention.hidden("mask")
 def _(rng):
     for n, m in ((5, 7), (4, 4), (6, 3)):
-        yield Example("C3", QKVM, {**draw(rng, (), n, m), "mask": some_mask(rng, n, m)})
-    yield Example(
-        "C3", "attention(Q, K, V, mask=mask)", {**draw(rng), "mask": some_mask(rng, 1, 7)}
-    )
-    yield Example("C3", QKVM, {**draw(rng), "mask": np.ones((5, 7), bool)})
-    yield Example("C3", QKVM, {**draw(rng, (3,), 5, 7), "mask": some_mask(rng, 5, 7)})
-    yield Example("C3", QKVM, {**draw(rng, (3,), 5, 7), "mask": some_mask(rng, 3, 1, 7)})
-    yield Example("C3", QKVM, {**draw(rng, (), 7, 7), "mask": np.tril(np.ones((7, 7), bool))})
-    case = draw(rng, (), 5, 7)
+        yield Example("C3", QKVM, {**qkv(rng, (), n, m), "mask": some_mask(rng, n, m)})
+    yield Example("C3", "attention(Q, K, V, mask=mask)", {**qkv(rng), "mask": some_mask(rng, 1, 7)})
+    yield Example("C3", QKVM, {**qkv(rng), "mask": np.ones((5, 7), bool)})
+    yield Example("C3", QKVM, {**qkv(rng, (3,), 5, 7), "mask": some_mask(rng, 5, 7)})
+    yield Example("C3", QKVM, {**qkv(rng, (3,), 5, 7), "mask": some_mask(rng, 3, 1, 7)})
+    yield Example("C3", QKVM, {**qkv(rng, (), 7, 7), "mask": np.tril(np.ones((7, 7), bool))})
+    case = qkv(rng, (), 5, 7)
     case["Q"][:, 0], case["K"][:, 0] = 50, -4  # visible scores near -100
     yield Example("C3", QKVM, {**case, "mask": some_mask(rng, 5, 7)})
-    case = draw(rng, (), 4, 6, 4)
+    case = qkv(rng, (), 4, 6, 4)
     for lift in (75, 290):  # hidden keys far above the visible ones expose weak penalties
         yield Example("C3", QKVM, _hidden_above(rng, case, lift))
-    yield Example("C3", QKVM, _hidden_above(rng, draw(rng, (), 4, 6, 4, dtype=np.float32), 70))
+    yield Example("C3", QKVM, _hidden_above(rng, qkv(rng, (), 4, 6, 4, dtype=np.float32), 70))
 
 
 def _hidden_above(rng, case, lift):
@@ -664,35 +646,35 @@ def _(rng):
     for batch in ((), (3,)):
         mask = some_mask(rng, *batch, 5, 7)
         mask[..., int(rng.integers(5)), :] = False
-        yield Example("C4", QKVM, {**draw(rng, batch), "mask": mask}, no_warning=True)
-    yield Example("C4", QKVM, {**draw(rng), "mask": np.zeros((1, 7), bool)}, no_warning=True)
+        yield Example("C4", QKVM, {**qkv(rng, batch), "mask": mask}, no_warning=True)
+    yield Example("C4", QKVM, {**qkv(rng), "mask": np.zeros((1, 7), bool)}, no_warning=True)
     mask = np.ones((3, 1, 7), bool)
     mask[1] = False
-    yield Example("C4", QKVM, {**draw(rng, (3,)), "mask": mask}, no_warning=True)
-    case = draw(rng, (), 5, 7, dtype=np.float32)
+    yield Example("C4", QKVM, {**qkv(rng, (3,)), "mask": mask}, no_warning=True)
+    case = qkv(rng, (), 5, 7, dtype=np.float32)
     yield Example("C4", QKVM, {**case, "mask": np.tri(5, 7, -2, dtype=bool)}, no_warning=True)
-    case = draw(rng, (), 3, 4)
+    case = qkv(rng, (), 3, 4)
     case["Q"] *= 30
     yield Example("C4", QKVM, {**case, "mask": np.tri(3, 4, -1, dtype=bool)}, no_warning=True)
 
 
 @attention.hidden("stability")
 def _(rng):
-    case = draw(rng, (3,), 5, 7)
+    case = qkv(rng, (3,), 5, 7)
     case["Q"][1, 2] *= 4000  # one row thousands above the others
     yield Example("C5", QKV, case)
-    case = draw(rng, (), 5, 7)
+    case = qkv(rng, (), 5, 7)
     case["Q"][:, 0] = 4000
     case["K"][:, 0] = -(2 + rng.random(7) * 0.001)  # all scores below -1800
     yield Example("C5", QKV, case)
-    case = draw(rng, (), 5, 7)
+    case = qkv(rng, (), 5, 7)
     case["Q"][2] *= 1e6
     yield Example("C5", QKV, case)
     for depth in (4000, 4e4, 4e6):  # visible scores below -1800 (and far below), some keys hidden
-        case = draw(rng, (), 5, 7)
+        case = qkv(rng, (), 5, 7)
         case["Q"][:, 0], case["K"][:, 0] = depth, -2
         yield Example("C5", QKVM, {**case, "mask": some_mask(rng, 5, 7)})
-    case = draw(rng, (), 4, 6, dtype=np.float32)
+    case = qkv(rng, (), 4, 6, dtype=np.float32)
     case["Q"][1] *= 1000
     yield Example("C5", QKV, case)
 
@@ -700,40 +682,31 @@ def _(rng):
 @attention.hidden("batches")
 def _(rng):
     for batch in ((3,), (1,), (2, 3), (3, 1, 2)):
-        case = draw(rng, batch, 5, 7)
+        case = qkv(rng, batch, 5, 7)
         yield Example("C6", QKV, case)
         yield Example("C6", QKVM, {**case, "mask": some_mask(rng, *batch, 5, 7)})
-    case = draw(rng, (3,), 4, 4, 4, 4)
+    case = qkv(rng, (3,), 4, 4, 4, 4)
     yield Example("C6", QKVM, {**case, "mask": some_mask(rng, 3, 1, 4)})
-    yield Example("C6", QKVM, {**draw(rng, (5,), 5, 5), "mask": some_mask(rng, 5, 1, 5)})
-    yield Example("C6", QKVM, {**draw(rng, (2, 3), 4, 5), "mask": some_mask(rng, 3, 4, 5)})
+    yield Example("C6", QKVM, {**qkv(rng, (5,), 5, 5), "mask": some_mask(rng, 5, 1, 5)})
+    yield Example("C6", QKVM, {**qkv(rng, (2, 3), 4, 5), "mask": some_mask(rng, 3, 4, 5)})
 
 
 @attention.hidden("numbers")
 def _(rng):
-    case = draw(rng, (), 5, 7)
+    case = qkv(rng, (), 5, 7)
     yield Example("C7", QKVM, {**case, "mask": some_mask(rng, 5, 7)})
-    yield Example("C7", QKV, {k: (v * 2).round().astype(int) for k, v in case.items()})
+    yield Example("C7", QKV, integers(case))
     yield Example("C7", QKV, {**case, "V": (case["V"] * 5).astype(int)})
-    yield Example("C7", QKV, draw(rng, (3,), 5, 7, 16, dtype=np.float32))
-    single = draw(rng, (), 5, 7, dtype=np.float32)
+    yield Example("C7", QKV, qkv(rng, (3,), 5, 7, 16, dtype=np.float32))
+    single = qkv(rng, (), 5, 7, dtype=np.float32)
     yield Example("C7", QKVM, {**single, "mask": some_mask(rng, 5, 7)})
-    strided = {key: np.asfortranarray(value) for key, value in draw(rng, (3,), 5, 7).items()}
+    strided = fortran(qkv(rng, (3,), 5, 7))
     yield Example("C7", QKV, strided)
 
 
 @attention.hidden("errors")
 def _(rng):
-    shapes = [((4, 3), (5, 2), (5, 6)), ((4, 3), (5, 3), (6, 3)), ((4, 3), (5, 3), (1, 3))]
-    shapes += [((3, 4, 2), (2, 5, 2), (2, 5, 2)), ((3, 4, 2), (3, 5, 2), (2, 5, 2))]
-    shapes += [((3, 4, 2), (3, 5, 2), (1, 5, 2)), ((1, 4, 2), (3, 5, 2), (3, 5, 2))]
-    shapes += [
-        ((4, 1), (5, 3), (5, 2)),
-        ((3, 4, 2), (3, 5, 2), (5, 2)),
-        ((4, 2), (5, 2), (3, 5, 2)),
-    ]
-    for q, k, v in shapes:
-        inputs = {"Q": rng.normal(size=q), "K": rng.normal(size=k), "V": rng.normal(size=v)}
+    for inputs in qkv_misfits(rng):
         yield Example("C8", QKV, inputs, raises="ValueError")
 
 

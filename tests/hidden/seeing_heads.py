@@ -9,12 +9,11 @@ from manyheads.matrices import linear, softmax
 from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import RAISES, fortran, integers, multi_head_case
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("05_seeing_heads", library)
 grade = exercise.grade
-
-RAISES = {"raises": "ValueError"}
 
 
 def some_weights(rng, *shape, scale=1.5, hide=0.0):
@@ -843,15 +842,6 @@ WHOLE = {
 }
 
 
-def draw(rng, batch=(), n=5, d=12, h=3, dtype=float):
-    """A sequence, four matrices and a number of heads, with moderate scores in every head."""
-    case = {"x": rng.normal(size=(*batch, n, d)) + 0.3}
-    for name in ("W_q", "W_k", "W_v", "W_o"):
-        case[name] = rng.normal(size=(d, d)) * (1.2 / math.sqrt(d))
-    case = {name: value.astype(dtype) for name, value in case.items()}
-    return {**case, "num_heads": h}
-
-
 def some_kept(rng, h):
     """One head at least is kept, and one is not."""
     keep = rng.random(h) < 0.5
@@ -894,20 +884,20 @@ ablate.witness(
 @ablate.hidden("values")
 def _(rng):
     for n, d, h in ((5, 12, 3), (4, 15, 5), (7, 6, 3), (1, 6, 3), (5, 4, 4), (2, 14, 2)):
-        yield Example("C1", CALL, {**draw(rng, (), n, d, h), "keep": some_kept(rng, h)})
+        yield Example("C1", CALL, {**multi_head_case(rng, (), n, d, h), "keep": some_kept(rng, h)})
     for n, d, h in (
         (3, 9, 3),
         (4, 16, 4),
         (6, 6, 2),
     ):  # sizes that agree: a wrong axis keeps the shape
-        yield Example("C1", CALL, {**draw(rng, (), n, d, h), "keep": some_kept(rng, h)})
-    case = draw(rng)
+        yield Example("C1", CALL, {**multi_head_case(rng, (), n, d, h), "keep": some_kept(rng, h)})
+    case = multi_head_case(rng)
     for i in range(3):
         yield Example("C1", CALL, {**case, "keep": np.arange(3) == i})
         yield Example("C2", CALL, {**case, "keep": np.arange(3) != i})
     yield Example("C2", CALL, {**case, "keep": np.ones(3, bool)})
     yield Example("C2", CALL, {**case, "keep": np.zeros(3, bool)})
-    yield Example("C2", CALL, {**draw(rng, (), 4, 5, 1), "keep": np.array([True])})
+    yield Example("C2", CALL, {**multi_head_case(rng, (), 4, 5, 1), "keep": np.array([True])})
     names = ("x", "W_q", "W_k", "W_v", "W_o", "num_heads", "keep")
     keywords = f"ablate_heads({', '.join(f'{name}={name}' for name in names)})"
     yield Example("C1", keywords, {**case, "keep": np.array([True, False, True])})
@@ -916,44 +906,49 @@ def _(rng):
 @ablate.hidden("batches")
 def _(rng):
     for batch in ((4,), (1,), (2, 3), (3, 1, 2)):
-        yield Example("C3", CALL, {**draw(rng, batch, 5, 6, 3), "keep": some_kept(rng, 3)})
+        yield Example(
+            "C3", CALL, {**multi_head_case(rng, batch, 5, 6, 3), "keep": some_kept(rng, 3)}
+        )
     # As many items as heads, and as positions: a misplaced axis keeps the shape.
-    yield Example("C3", CALL, {**draw(rng, (3,), 4, 6, 3), "keep": some_kept(rng, 3)})
-    yield Example("C3", CALL, {**draw(rng, (3,), 3, 9, 3), "keep": some_kept(rng, 3)})
+    yield Example("C3", CALL, {**multi_head_case(rng, (3,), 4, 6, 3), "keep": some_kept(rng, 3)})
+    yield Example("C3", CALL, {**multi_head_case(rng, (3,), 3, 9, 3), "keep": some_kept(rng, 3)})
 
 
 @ablate.hidden("numbers")
 def _(rng):
-    case = draw(rng)
-    whole = {k: v if k == "num_heads" else (v * 2).round().astype(int) for k, v in case.items()}
+    case = multi_head_case(rng)
+    whole = integers(case)
     yield Example("C4", CALL, {**whole, "keep": some_kept(rng, 3)})
     yield Example("C4", CALL, {**case, "x": whole["x"], "keep": some_kept(rng, 3)})
-    single = draw(rng, (2,), 5, 16, 4, dtype=np.float32)
+    single = multi_head_case(rng, (2,), 5, 16, 4, dtype=np.float32)
     yield Example("C4", CALL, {**single, "keep": some_kept(rng, 4)})
     yield Example("C4", CALL, {**case, "keep": some_kept(rng, 3)})
-    large = draw(rng, (3,), 5, 6, 2)
+    large = multi_head_case(rng, (3,), 5, 6, 2)
     large["x"][1, 2] *= 1000
     yield Example("C4", CALL, {**large, "keep": some_kept(rng, 2)})
-    strided = {
-        k: v if k == "num_heads" else np.asfortranarray(v)
-        for k, v in draw(rng, (3,), 5, 8, 4).items()
-    }
+    strided = fortran(multi_head_case(rng, (3,), 5, 8, 4))
     yield Example("C4", CALL, {**strided, "keep": some_kept(rng, 4)})
 
 
 @ablate.hidden("errors")
 def _(rng):
-    case = draw(rng, (2,), 4, 12, 3)
+    case = multi_head_case(rng, (2,), 4, 12, 3)
     for length in (1, 2, 4, 12, 6):
         yield Example("C5", CALL, {**case, "keep": np.arange(length) > 0}, raises="ValueError")
-    square = draw(rng, (), 4, 16, 4)
+    square = multi_head_case(rng, (), 4, 16, 4)
     for length in (1, 5, 3):
         yield Example("C5", CALL, {**square, "keep": np.arange(length) == 0}, raises="ValueError")
     yield Example(
-        "C5", CALL, {**draw(rng, (), 4, 6, 4), "keep": np.arange(4) > 0}, raises="ValueError"
+        "C5",
+        CALL,
+        {**multi_head_case(rng, (), 4, 6, 4), "keep": np.arange(4) > 0},
+        raises="ValueError",
     )
     yield Example(
-        "C5", CALL, {**draw(rng, (), 3, 5, 2), "keep": np.arange(2) > 0}, raises="ValueError"
+        "C5",
+        CALL,
+        {**multi_head_case(rng, (), 3, 5, 2), "keep": np.arange(2) > 0},
+        raises="ValueError",
     )
     for name in ("W_q", "W_k", "W_v", "W_o"):
         misfit = {**case, name: rng.normal(size=(9, 12)), "keep": np.arange(3) > 0}

@@ -8,13 +8,12 @@ from manyheads import self_attention as library
 from manyheads.matrices import linear, softmax
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import COARSE, RAISES, fortran, integers, normal, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("03_self_attention", library)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
-COARSE = {"rtol": 1e-3, "atol": 1e-3}  # float32 where scores are large
 
 # --- self_attention ------------------------------------------------------------------------------
 
@@ -52,20 +51,11 @@ PAST = np.tri(3, dtype=bool)
 def draw(rng, batch=(), n=5, d=6, d_k=4, d_v=3, dtype=float):
     """A sequence and its matrices, all sizes different, with moderate scores."""
     sizes = {"x": (*batch, n, d), "W_q": (d, d_k), "W_k": (d, d_k), "W_v": (d, d_v)}
-    case = {name: rng.normal(size=size) for name, size in sizes.items()}
+    case = normal(rng, **sizes)
     case["x"] += 0.3
     for name in ("W_q", "W_k", "W_v"):
         case[name] *= 1.2 / math.sqrt(d)
     return {name: value.astype(dtype) for name, value in case.items()}
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 def hidden_above(case, hidden, lift):
@@ -249,16 +239,14 @@ def _(rng):
 def _(rng):
     case = draw(rng)
     yield Example("C8", MASKED, {**case, "mask": some_mask(rng, 5, 5)})
-    whole = {key: (value * 2).round().astype(int) for key, value in case.items()}
+    whole = integers(case)
     yield Example("C8", CALL, whole)
     yield Example("C8", CALL, {**case, "x": whole["x"]})
     yield Example("C8", CALL, {**case, "W_v": (case["W_v"] * 7).astype(int)})
     yield Example("C8", CALL, draw(rng, (3,), 5, 6, 16, dtype=np.float32))
     single = draw(rng, (), 5, 6, dtype=np.float32)
     yield Example("C8", MASKED, {**single, "mask": some_mask(rng, 5, 5)})
-    yield Example(
-        "C8", CALL, {key: np.asfortranarray(v) for key, v in draw(rng, (3,), 5, 7).items()}
-    )
+    yield Example("C8", CALL, fortran(draw(rng, (3,), 5, 7)))
     yield Example("C8", CALL, {**case, "x": np.ascontiguousarray(case["x"][::-1])[::-1]})
 
 
@@ -269,9 +257,9 @@ def _(rng):
     misfits += [{"W_k": (4, 2)}, {"W_q": (4, 1)}, {"W_k": (4, 1)}, {"x": (5, 3)}, {"x": (2, 5, 1)}]
     misfits += [{"W_q": (3, 4), "W_k": (3, 4)}, {"W_k": (1, 3)}]
     for misfit in misfits:
-        inputs = {name: rng.normal(size=size) for name, size in {**good, **misfit}.items()}
+        inputs = normal(rng, **good | misfit)
         yield Example("C9", CALL, inputs, raises="ValueError")
-    inputs = {name: rng.normal(size=size) for name, size in good.items()}
+    inputs = normal(rng, **good)
     for size in ((5, 4), (4, 5), (3, 5)):
         yield Example("C9", MASKED, {**inputs, "mask": np.ones(size, bool)}, raises="ValueError")
     batch = {**inputs, "x": rng.normal(size=(3, 5, 4)), "mask": np.ones((2, 1, 5), bool)}

@@ -16,12 +16,12 @@ from manyheads.transformer import (
     sentence_embedding,
 )
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import RAISES, fortran, integers, normal, some_mask
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("11_transformer", transformer)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
 
 # --- layer_norm ----------------------------------------------------------------------------------
 
@@ -618,9 +618,9 @@ def _(rng):
     yield Example("C1", FFN, {**case, "W_2": np.zeros((7, 5))})
     yield Example("C1", FFN, {**case, "W_1": np.zeros((5, 7))})
     yield Example("C2", FFN, ffn_case(rng, 3, 4, dtype=np.float32))
-    whole = {name: (array * 2).round().astype(int) for name, array in ffn_case(rng, 3, 4).items()}
+    whole = integers(ffn_case(rng, 3, 4))
     yield Example("C2", FFN, whole)
-    yield Example("C2", FFN, {name: np.asfortranarray(array) for name, array in case.items()})
+    yield Example("C2", FFN, fortran(case))
 
 
 @ffn.hidden("errors")
@@ -630,7 +630,7 @@ def _(rng):
     misfits += [{"b_2": (1,)}, {"x": (4, 1)}, {"W_1": (1, 7)}, {"W_2": (1, 5)}, {"x": (5, 4)}]
     misfits += [{"W_1": (5, 1), "b_1": (1,)}, {"W_1": (7, 5)}]
     for misfit in misfits:
-        inputs = {name: rng.normal(size=size) for name, size in (good | misfit).items()}
+        inputs = normal(rng, **good | misfit)
         yield Example("C3", FFN, inputs, raises="ValueError")
 
 
@@ -802,7 +802,7 @@ def parameters(rng, d, d_ff, dtype=float):
     sizes = {f"W_{r}": (d, d) for r in "qkvo"} | {"W_1": (d, d_ff), "W_2": (d_ff, d)}
     sizes |= {f"b_{r}": (d,) for r in "qkvo2"} | {"b_1": (d_ff,)}
     sizes |= {f"{name}_{i}": (d,) for name in ("gamma", "beta") for i in "12"}
-    params = {name: rng.normal(size=size) for name, size in sizes.items()}
+    params = normal(rng, **sizes)
     for name in ("W_q", "W_k", "W_v", "W_o", "W_1"):
         params[name] *= 1.4 / math.sqrt(d)
     for name in ("gamma_1", "gamma_2"):
@@ -819,15 +819,6 @@ def layer_case(rng, batch=(), n=5, h=3, d_k=2, d_ff=7):
         "params": parameters(rng, d, d_ff),
         "num_heads": h,
     }
-
-
-def some_mask(rng, *shape):
-    """A random mask in which every query sees at least one key and not all of them."""
-    mask = rng.random(shape) < 0.6
-    seen = rng.integers(shape[-1], size=shape[:-1])
-    np.put_along_axis(mask, seen[..., None], True, axis=-1)
-    np.put_along_axis(mask, ((seen + 1) % shape[-1])[..., None], False, axis=-1)
-    return mask
 
 
 # A layer has sixteen arrays: the witnesses name their shapes and make the numbers on the spot.
@@ -969,7 +960,7 @@ def _(rng):
     misfits += [{"gamma_1": (5,)}, {"beta_2": (1,)}, {"W_2": (7, 5), "b_2": (5,)}]
     for misfit in misfits:
         case = layer_case(rng)
-        case["params"] |= {name: rng.normal(size=size) for name, size in misfit.items()}
+        case["params"] |= normal(rng, **misfit)
         yield Example("C6", LAYER, case, raises="ValueError")
     for shape in ((5, 4), (4, 5), (2, 5, 5), (4, 1, 5)):
         case = {**layer_case(rng), "mask": np.ones(shape, bool)}
