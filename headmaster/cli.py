@@ -65,6 +65,52 @@ _course = click.option(
 )
 
 
+# --- collect -------------------------------------------------------------------------------------
+
+
+@main.command(short_help="Take hand-ins from what Canvas or Moodle gives, or from files.")
+@click.argument("assignment")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@_course
+@click.option("--roster", metavar="CSV", help="The class list; else c.Headmaster.roster.")
+@click.option("--id-column", metavar="TITLE", help="The class list's column with nbgrader's ids.")
+@click.option("--force", is_flag=True, help="Take also what is older than what is there.")
+@click.option(
+    "--times",
+    type=click.Choice(["auto", "file", "none"]),
+    default="auto",
+    show_default=True,
+    help="Whether files' times are times of hand-ins; auto: unless all were packed at once.",
+)
+def collect(
+    assignment: str,
+    sources: tuple[str, ...],
+    folder: str,
+    roster: str | None,
+    id_column: str | None,
+    force: bool,
+    times: str,
+) -> None:
+    """Put hand-ins where nbgrader expects them, each under its student.
+
+    SOURCE is the zip that Canvas or Moodle offers as all submissions, a folder of files, or a zip
+    of such. The class list is any CSV with headers, such as Canvas's exported gradebook or Moodle's
+    grading worksheet. The latest version counts; an earlier hand-in is moved aside, to collected/.
+    What is nobody's is listed and left where it is, and the exit status is 1.
+    """
+    from headmaster import collecting
+    from headmaster.roster import roster_of
+
+    course = Course.open(folder)
+    course.require_assignment(assignment)
+    people = roster_of(course, roster, id_column or "")
+    options = collecting.Options(force, times)
+    report = collecting.collect(course, assignment, [Path(s) for s in sources], people, options)
+    for line in collecting.printed(report):
+        click.echo(line)
+    sys.exit(1 if report.left or any(line.outcome == "failed" for line in report.lines) else 0)
+
+
 # --- grade ---------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,11 @@ def _modified(folder: Path) -> datetime | None:
         data = (folder / TIMESTAMP).read_bytes()[:200] if not folder.is_symlink() else None
     except OSError:
         return None
+    return submitted_time(data)
+
+
+def submitted_time(data: bytes | None) -> datetime | None:
+    """Return the time in nbgrader's timestamp.txt as naive UTC, None where there is none."""
     return _timestamp(data, [])
 
 
@@ -206,7 +211,7 @@ def read_zip(data: bytes) -> dict[str, bytes]:
             members = [info for info in archive.infolist() if not info.is_dir()]
             _check_members(members, len(data))
             kept = [info for info in members if not skipped(info.filename)]
-            return _without_common_folder({m.filename: _read_member(archive, m) for m in kept})
+            return _without_common_folder({m.filename: read_member(archive, m) for m in kept})
     except Refused:
         raise
     except Exception as error:  # zipfile raises many kinds for a damaged archive
@@ -221,10 +226,14 @@ def _check_members(members: list[zipfile.ZipInfo], packed: int) -> None:
     if total > MIB and total > MAX_RATIO * packed:
         raise Refused("too-large", "The zip file unpacks to far more than a notebook can need.")
     for info in members:
-        _check_member(info)
+        check_place(info)
+        if info.filename.lower().endswith(ARCHIVES):
+            shown = _shown(info.filename)
+            raise Refused("nested-archive", f"The zip file holds another archive, {shown}.")
 
 
-def _check_member(info: zipfile.ZipInfo) -> None:
+def check_place(info: zipfile.ZipInfo) -> None:
+    """Raise Refused for a member that leads out of the archive, is a link, or is no plain file."""
     name = info.filename
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
@@ -234,11 +243,9 @@ def _check_member(info: zipfile.ZipInfo) -> None:
         raise Refused("link", f"The zip file holds a link, {_shown(name)}.")
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         raise Refused("special-file", f"{_shown(name)} in the zip file is not a plain file.")
-    if name.lower().endswith(ARCHIVES):
-        raise Refused("nested-archive", f"The zip file holds another archive, {_shown(name)}.")
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Unpack one member, and stop where it is longer than it claims."""
     with archive.open(info) as file:
         data = file.read(info.file_size + 1)

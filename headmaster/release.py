@@ -108,6 +108,12 @@ def load_assignment(course: Course, name: str) -> AssignmentSpec:
     return AssignmentSpec(name, notebooks, files, digest.hexdigest())
 
 
+def notebook_names(course: Course, name: str) -> list[str]:
+    """Return the names of an assignment's notebooks, without their suffix."""
+    course.require_assignment(name)
+    return [path.stem for path in _notebook_files(course.folder("source", ".", name))]
+
+
 def read_source(path: Path) -> dict[str, Any]:
     """Return the parsed notebook in a source file: .ipynb, or text that jupytext reads."""
     try:

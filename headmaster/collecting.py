@@ -1,0 +1,467 @@
+"""Collect hand-ins from what a learning platform gives: match, choose the latest, keep the rest.
+
+A hand-in is read from its download into a folder of its own and then moved into place as a whole;
+what stood there is moved aside, never overwritten. What cannot be matched stays where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Literal, get_args
+
+from headmaster.course import Course, CourseError, skipped
+from headmaster.intake import TIMESTAMP, read_folder, read_zip, submitted_time
+from headmaster.lms import Sender, is_notebook, notebook_of, senders
+from headmaster.manifest import Collected, Manifest, Piece, collected_folder
+from headmaster.records import Refused
+from headmaster.release import notebook_names
+from headmaster.roster import Person, Roster, Unmatched
+from headmaster.sources import Entry, open_sources
+
+Outcome = Literal["new", "newer", "unchanged", "older", "failed"]
+Times = Literal["auto", "file", "none"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the person who collects chose."""
+
+    force: bool = False  # also what is older than what is there
+    times: Times = "auto"  # which times of files are times of hand-ins
+
+
+@dataclass(frozen=True)
+class Line:
+    """What became of one student's hand-in."""
+
+    student: str
+    outcome: Outcome
+    files: tuple[str, ...]
+    time: datetime | None = None
+    late: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Report:
+    """What was collected, and what was not."""
+
+    lines: list[Line] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)  # a file, and why it was left
+    missing: list[str] = field(default_factory=list)  # on the class list, and nothing there
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file with whom it is from."""
+
+    entry: Entry
+    sender: Sender
+    kept: str  # the name that it gets
+    counters: tuple[int, ...] = ()  # that were appended to its name
+    order: int = 0  # of its download among the downloads
+
+    @property
+    def rank(self) -> tuple:
+        """Return what is larger the later a file was handed in."""
+        time = self.entry.time if self.entry.time and not self.entry.packed else datetime.min
+        return (self.sender.upload, time, self.counters, self.order)
+
+
+def collect(
+    course: Course,
+    assignment: str,
+    downloads: list[Path],
+    roster: Roster,
+    options: Options,
+) -> Report:
+    """Collect an assignment's hand-ins from downloads; raises CourseError for what is no download.
+
+    Nothing is written before all downloads were opened and everything in them was matched.
+    """
+    notebooks = notebook_names(course, assignment)
+    run = _Run(course, assignment, notebooks, roster, options)
+    with open_sources(downloads) as (entries, open_inner):
+        run.match(entries, open_inner)
+        run.take_all()
+    here = set(course.students(assignment))
+    run.report.missing = [p.id for p in roster.people if p.id not in here] if roster.given else []
+    run.report.lines.sort(key=lambda line: line.student)
+    return run.report
+
+
+class _Run:
+    """One run of collecting an assignment."""
+
+    def __init__(
+        self,
+        course: Course,
+        assignment: str,
+        notebooks: list[str],
+        roster: Roster,
+        options: Options,
+    ) -> None:
+        self.course, self.assignment, self.notebooks = course, assignment, notebooks
+        self.roster, self.options = roster, options
+        self.pattern = str(course.setting("FileNameCollectorPlugin", "named_regexp", ""))
+        self.manifest = Manifest.of(course, assignment)
+        self.deadlines = _Deadlines(course, assignment)
+        self.found: dict[str, tuple[Person, list[_Found]]] = {}
+        self.report = Report()
+
+    # --- whose is it ----------------------------------------------------------------------------
+
+    def match(
+        self, entries: Iterable[Entry], open_inner: Callable[[Entry], list[Entry]] | None
+    ) -> None:
+        """Find the student of every file; open archives that are nobody's, one level deep."""
+        for order, entry in enumerate(entries):
+            if skipped(entry.path, self.course.ignored) or not entry.path.strip("/"):
+                continue
+            if entry.trouble:
+                self._leave(entry, entry.trouble.message)
+                continue
+            try:
+                people, sender = self._whose(entry)
+            except Unmatched as reason:
+                if open_inner and entry.path.lower().endswith(".zip"):
+                    self._match_inner(entry, open_inner)
+                else:
+                    self._leave(entry, str(reason))
+                continue
+            for person in people:
+                self._add(person, entry, sender, order)
+
+    def _whose(self, entry: Entry) -> tuple[tuple[Person, ...], Sender]:
+        first: Unmatched | None = None
+        for path in (entry.path, *entry.spellings):
+            for sender in senders(path, self.notebooks, self.pattern):
+                try:
+                    return self.roster.find(sender), sender
+                except Unmatched as reason:
+                    first = first or reason
+                    if reason.final:
+                        raise
+        raise first or Unmatched("its name does not say whose it is")
+
+    def _match_inner(self, entry: Entry, open_inner: Callable[[Entry], list[Entry]]) -> None:
+        try:
+            self.match(open_inner(entry), None)
+        except (Refused, CourseError) as error:
+            self._leave(entry, str(error))
+
+    def _leave(self, entry: Entry, reason: str) -> None:
+        self.report.left.append((entry.shown, reason))
+
+    def _add(self, person: Person, entry: Entry, sender: Sender, order: int) -> None:
+        notebook, counters = notebook_of(sender.file, self.notebooks)
+        kept = f"{notebook}.ipynb" if notebook else _kept(sender.file, self.assignment)
+        _, files = self.found.setdefault(person.id, (person, []))
+        files.append(_Found(entry, sender, kept, counters, order))
+
+    # --- what counts ----------------------------------------------------------------------------
+
+    def take_all(self) -> None:
+        """Put every student's latest files in place; the manifest is written whatever happens."""
+        self._note_packing()
+        try:
+            for student, (person, files) in sorted(self.found.items()):
+                try:
+                    self.report.lines.append(self._take(person, files))
+                except (Refused, OSError) as error:
+                    self.report.lines.append(Line(student, "failed", (), notes=(str(error),)))
+        finally:
+            self.manifest.write()
+
+    def _take(self, person: Person, files: list[_Found]) -> Line:
+        notes: list[str] = []
+        chosen = self._choose(files, notes)
+        hand_in = self._describe(person, chosen)
+        known = self.manifest.students.get(person.id)
+        place = self.course.folder("submitted", person.id, self.assignment)
+        kept = tuple(sorted(item.kept for item in chosen))
+        late = hand_in.late
+        if known and place.is_dir() and not self.options.force:
+            if known.fingerprint == hand_in.fingerprint:
+                time = self._correct_time(place, known, hand_in, notes)
+                return Line(person.id, "unchanged", kept, time, late, tuple(notes))
+            if hand_in.fingerprint in known.earlier or _is_older(hand_in, known):
+                notes.append("what was collected before is later; --force takes this one")
+                return Line(person.id, "older", kept, hand_in.moment, late, tuple(notes))
+        content = self._read(chosen, notes)
+        outcome = self._put(person.id, place, content, hand_in, notes)
+        kept = tuple(sorted(name for name in content if name != TIMESTAMP))
+        time = self.manifest.students[person.id].moment
+        return Line(person.id, outcome, kept, time, late, tuple(notes))
+
+    def _choose(self, files: list[_Found], notes: list[str]) -> list[_Found]:
+        """Return one file for each name: the latest. An only notebook may have any name."""
+        files = self._with_only_notebook(files, notes)
+        latest: dict[str, _Found] = {}
+        for item in sorted(files, key=lambda item: item.rank):
+            if item.kept in latest:
+                notes.append(f"{latest[item.kept].entry.path} is earlier and was left")
+            latest[item.kept] = item
+        return list(latest.values())
+
+    def _with_only_notebook(self, files: list[_Found], notes: list[str]) -> list[_Found]:
+        wanted = [f"{name}.ipynb" for name in self.notebooks]
+        found = [item for item in files if is_notebook(item.kept)]
+        if len(wanted) != 1 or not found or any(item.kept in wanted for item in found):
+            return files
+        last = max(found, key=lambda item: item.rank)
+        notes.append(f"{last.sender.file} was taken for {wanted[0]}")
+        return [replace(item, kept=wanted[0]) if item is last else item for item in files]
+
+    def _describe(self, person: Person, chosen: list[_Found]) -> Collected:
+        first = max(chosen, key=lambda item: item.rank)
+        late = any(item.sender.late for item in chosen)
+        time = person.time or self._time(chosen) or self.deadlines.just_after(person.id, late)
+        return Collected(
+            source=first.entry.source,
+            lms=first.sender.lms,
+            pieces=tuple(
+                Piece(item.entry.path, item.kept, item.entry.mark, item.sender.folder)
+                for item in sorted(chosen, key=lambda item: item.kept)
+            ),
+            at=datetime.now(UTC).replace(tzinfo=None).isoformat(),
+            time=time.isoformat(timespec="seconds") if time else "",
+            late=late,
+            number=first.sender.number or first.sender.anonymous,
+            name=first.sender.name,
+            upload=max(item.sender.upload for item in chosen),
+        )
+
+    def _time(self, chosen: list[_Found]) -> datetime | None:
+        if self.options.times == "none":
+            return None
+        packed_too = self.options.times == "file"
+        times = [
+            item.entry.time
+            for item in chosen
+            if item.entry.time and (packed_too or not item.entry.packed)
+        ]
+        return max(times, default=None)
+
+    def _note_packing(self) -> None:
+        everything = [item for _, files in self.found.values() for item in files]
+        packed = sorted({item.entry.source for item in everything if item.entry.packed})
+        if self.options.times == "auto" and packed:
+            self.report.notes.append(
+                f"{', '.join(packed)}: all files carry nearly the same time, that of packing or "
+                "copying, so no times of hand-ins are taken from them (--times file takes them)"
+            )
+        unknown = any(
+            item.sender.late and (item.entry.packed or not item.entry.time) for item in everything
+        )
+        if unknown:
+            self.report.notes.append(self.deadlines.explain())
+
+    # --- putting it in place --------------------------------------------------------------------
+
+    def _read(self, chosen: list[_Found], notes: list[str]) -> dict[str, bytes]:
+        """Read a student's files; a zip that stands for a notebook is unpacked."""
+        content = {item.kept: item.entry.read() for item in chosen}
+        archives = [name for name in content if name.lower().endswith(".zip")]
+        if len(archives) == 1 and not any(is_notebook(name) for name in content):
+            try:
+                inside = read_zip(content[archives[0]])
+            except Refused as refused:  # grading says the same to the student
+                notes.append(f"{archives[0]} cannot be unpacked: {refused.message}")
+                return content
+            del content[archives[0]]
+            content = {**self._named(inside), **content}
+        if content.pop(TIMESTAMP, None) is not None:
+            notes.append(f"a {TIMESTAMP} of the student's own was left out")
+        return content
+
+    def _named(self, inside: dict[str, bytes]) -> dict[str, bytes]:
+        """Give the notebooks of an unpacked zip the names that they should have."""
+        named: dict[str, bytes] = {}
+        for name, data in sorted(inside.items(), key=lambda pair: len(pair[0])):
+            notebook, _ = notebook_of(name, self.notebooks)
+            wanted = f"{notebook}.ipynb" if notebook else name
+            named[wanted if wanted not in named else name] = data
+        books = [name for name in named if is_notebook(name)]
+        if len(self.notebooks) == 1 and len(books) == 1:
+            named[f"{self.notebooks[0]}.ipynb"] = named.pop(books[0])
+        return named
+
+    def _put(
+        self,
+        student: str,
+        place: Path,
+        content: dict[str, bytes],
+        hand_in: Collected,
+        notes: list[str],
+    ) -> Outcome:
+        """Move the new hand-in into place as a whole, and what stood there aside."""
+        known = self.manifest.students.get(student)
+        there = place.is_dir() or place.is_symlink()
+        old = _content(place) if there else None
+        if old is not None and {**old, TIMESTAMP: b""} == {**content, TIMESTAMP: b""}:
+            before = submitted_time(old.get(TIMESTAMP))
+            kept = hand_in if hand_in.time or not before else _with_time(hand_in, before)
+            self._record(student, kept, known, replaced=False)
+            _write_time(place, kept.moment)
+            return "unchanged"
+        if old is not None and not known and not self.options.force:
+            before = submitted_time(old.get(TIMESTAMP))
+            if before and hand_in.moment and hand_in.moment < before:
+                notes.append("what is there is later; --force takes this one")
+                return "older"
+        folder = collected_folder(self.course, self.assignment)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as scratch:
+            new = Path(scratch) / "hand-in"
+            _write(new, content, hand_in.moment)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if there:
+                notes.append(f"the earlier one is in {self._aside(student, place)}")
+            shutil.move(new, place)
+        self._record(student, hand_in, known, replaced=True)
+        return "newer" if there else "new"
+
+    def _aside(self, student: str, place: Path) -> str:
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
+        folder = collected_folder(self.course, self.assignment) / "earlier" / student
+        folder.mkdir(parents=True, exist_ok=True)
+        aside, count = folder / stamp, 1
+        while aside.exists() or aside.is_symlink():
+            count += 1
+            aside = folder / f"{stamp}-{count}"
+        shutil.move(place, aside)
+        return os.path.relpath(aside, self.course.root)
+
+    def _record(
+        self, student: str, hand_in: Collected, known: Collected | None, replaced: bool
+    ) -> None:
+        earlier = known.earlier if known else ()
+        if known and known.fingerprint != hand_in.fingerprint:
+            earlier = (*(f for f in earlier if f != known.fingerprint), known.fingerprint)
+        earlier = tuple(f for f in earlier if f != hand_in.fingerprint)
+        at = hand_in.at if replaced or not known else known.at
+        self.manifest.students[student] = replace(hand_in, earlier=earlier, at=at)
+
+    def _correct_time(
+        self, place: Path, known: Collected, hand_in: Collected, notes: list[str]
+    ) -> datetime | None:
+        """Write the time of a hand-in that has not changed, if only now it is known."""
+        if hand_in.time and hand_in.time != known.time:
+            _write_time(place, hand_in.moment)
+            student = next(n for n, item in self.manifest.students.items() if item is known)
+            self.manifest.students[student] = replace(known, time=hand_in.time, at=hand_in.at)
+            notes.append("its time is now known")
+            return hand_in.moment
+        return known.moment
+
+
+def _kept(file: str, assignment: str) -> str:
+    """Return the name that a file gets: without the folders that only name the assignment."""
+    parts = [part for part in PurePosixPath(file).parts if part not in ("/", ".", "..")]
+    while len(parts) > 1 and parts[0] in (assignment, "submitted"):
+        parts = parts[1:]
+    return "/".join(parts)
+
+
+def _is_older(hand_in: Collected, known: Collected) -> bool:
+    """Say whether the platform's own numbers, or else the times, put a hand-in before another."""
+    if hand_in.upload and known.upload and hand_in.upload != known.upload:
+        return hand_in.upload < known.upload
+    if hand_in.moment and known.moment:
+        return hand_in.moment < known.moment
+    return False
+
+
+def _content(place: Path) -> dict[str, bytes] | None:
+    """Return what a folder holds, or None where it is nothing that could be equal."""
+    try:
+        return read_folder(place)
+    except Refused:
+        return {"": b""}
+
+
+def _with_time(hand_in: Collected, time: datetime) -> Collected:
+    return replace(hand_in, time=time.isoformat(timespec="seconds"))
+
+
+def _write(folder: Path, content: dict[str, bytes], time: datetime | None) -> None:
+    folder.mkdir(parents=True)
+    for name, data in content.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    _write_time(folder, time)
+
+
+def _write_time(folder: Path, time: datetime | None) -> None:
+    """Write a time as nbgrader's exchange writes it."""
+    text = f"{time:%Y-%m-%d %H:%M:%S.%f} UTC" if time else ""
+    path = folder / TIMESTAMP
+    if text and not (path.is_file() and path.read_text(errors="replace") == text):
+        path.write_text(text)
+
+
+# --- telling it ----------------------------------------------------------------------------------
+
+
+def printed(report: Report) -> list[str]:
+    """Return the report as lines of text."""
+    width = max((len(line.student) for line in report.lines), default=0)
+    texts = []
+    for line in report.lines:
+        when = f"{line.time:%Y-%m-%d %H:%M} UTC" if line.time else ""
+        marks = "  ".join(part for part in (when, "LATE" if line.late else "") if part)
+        head = f"{line.student:<{width}}  {line.outcome:<9}  {', '.join(line.files)}"
+        texts.append(f"{head}  {marks}".rstrip())
+        texts.extend(f"{'':<{width}}  {'':<9}  {note}" for note in line.notes)
+    counts = Counter(line.outcome for line in report.lines)
+    parts = ", ".join(f"{counts[name]} {name}" for name in get_args(Outcome) if counts[name])
+    texts.append(f"{len(report.lines)} hand-ins: {parts}" if parts else "no hand-ins were found")
+    if report.left:
+        texts += ["", f"Left where they are ({len(report.left)}):"]
+        texts += [f"  {file}: {reason}" for file, reason in report.left]
+    if report.missing:
+        texts += ["", f"Nothing handed in ({len(report.missing)}): {', '.join(report.missing)}"]
+    if report.notes:
+        texts += ["", *report.notes]
+    return texts
+
+
+# --- lateness ------------------------------------------------------------------------------------
+
+
+class _Deadlines:
+    """When an assignment is due for each student, as the gradebook has it."""
+
+    def __init__(self, course: Course, assignment: str) -> None:
+        from headmaster.standing import deadlines
+
+        self.due, self.extensions = deadlines(course, assignment)
+
+    def just_after(self, student: str, late: bool) -> datetime | None:
+        """Return the first late moment, for what is late by we do not know how much."""
+        if not late or self.due is None:
+            return None
+        return self.due + self.extensions.get(student, timedelta(0)) + timedelta(seconds=1)
+
+    def explain(self) -> str:
+        """Say what is done with hand-ins of which the platform says only that they are late."""
+        if self.due is None:
+            return (
+                "some files are marked LATE, but neither the download says when they came nor the "
+                "gradebook when the assignment was due: set its due date and collect again, and "
+                "they count as late"
+            )
+        return (
+            "some files are marked LATE, but the download does not say when they came: they are "
+            "recorded as one second late"
+        )
