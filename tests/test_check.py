@@ -47,6 +47,28 @@ def test_the_report_names_the_misconception_whose_numbers_these_are():
     assert "Your columns sum to 1" in text
 
 
+def test_mistakes_that_agree_on_an_example_are_told_apart_by_the_others():
+    def by_hand(x):
+        e = np.exp(x)
+        return e / e.sum(axis=-1, keepdims=True)
+
+    def attention(Q, K, V, mask=None):
+        scores = Q @ np.swapaxes(K, -1, -2) / np.sqrt(Q.shape[-1])
+        weights = by_hand(scores if mask is None else np.where(mask, scores, -np.inf))
+        return weights @ V, weights
+
+    # Whoever divides the scores by their sum gets NaN there, too, but nothing right elsewhere.
+    error = failure_of(attention, "nothing")
+    assert error.record["misconception"] == "B31-nan-rows"
+
+
+def test_an_error_that_many_mistakes_end_in_names_none_of_them():
+    def self_attention(x, W_q, W_k, W_v, mask=None):
+        return right_attention(W_q @ x, W_k @ x, W_v @ x, mask)
+
+    assert failure_of(self_attention, "values").record["misconception"] == ""
+
+
 def test_an_unknown_mistake_gets_the_most_telling_difference():
     error = failure_of(attention_of(lambda scores: 0.5 * softmax(scores)), "values")
     assert error.record["misconception"] == ""

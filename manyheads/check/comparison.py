@@ -187,6 +187,8 @@ def _compare_entries(
 ) -> Difference | None:
     if expected.dtype == bool:
         wrong = expected != got
+        if wrong.any() and wrong.size == 1:  # a question about the answer, not a number in it
+            return Difference("value", f"this should be {expected.item()}, and is {got.item()}")
         if wrong.any():
             return Difference("value", _count(wrong))
         return None

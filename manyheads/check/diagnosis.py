@@ -62,10 +62,10 @@ def _explained(
         return 0, 0
     explained = [index for index in failed if agrees(index)]
     against = [index for index in failed if index not in explained and wrong(index) is not None]
-    # Errors alone are weak evidence: many mistakes end in the same exception.
-    if all(trials[index][1].error for index in explained) and (
-        against or any(index not in explained for index in failed if index < own)
-    ):
+    # Errors alone are weak evidence, since many mistakes end in the same exception: then it has to
+    # explain all own trials, and wherever else the student's function raised something.
+    must = {index for index in failed if index < own or trials[index][1].error}
+    if all(trials[index][1].error for index in explained) and (against or must - set(explained)):
         return 0, 0
     return len(explained), -len(against)
 
