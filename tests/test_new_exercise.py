@@ -62,6 +62,15 @@ def test_a_new_exercise_meets_every_demand_beside_the_eleven_others(course):
     python(course, "ruff", "format", "--check", SPEC, LIBRARY)
 
 
+def test_the_page_shows_the_exercise_as_it_is(course):
+    page = (ROOT / "book/writing-exercises.md").read_text(encoding="utf-8")
+    files = [(course / name).read_text(encoding="utf-8") for name in (SPEC, TEXT)]
+    written = {line.strip() for text in files for line in text.splitlines()}
+    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
+    assert len(blocks) == 4
+    assert {line.strip() for block in blocks for line in block.splitlines()} <= written
+
+
 def test_answers_to_it_are_graded_and_their_mistakes_named(course):
     (course / "right.py").write_text(
         f"def {TOPIC}(X):\n    assert X.shape[-2]\n    return X.mean(-2)\n", encoding="utf-8"
