@@ -329,6 +329,7 @@ local.witness(
 local.witness(
     "values", "C3", LOCAL, Q=Q5[:3] * [[1.0], [4000.0], [1.0]], K=K5[:3], V=V5[:3], window=1
 )
+local.witness("values", "C3", LOCAL, **integers(FIVE), window=1)
 local.witness("causal", "C2", CAUSAL_LOCAL, **FIVE, window=2)
 for causal in (False, True):
     local.witness(
@@ -537,6 +538,22 @@ local.slip(
 
 
 @local.misconception(
+    "X12",
+    "Near the start of the text i − window is negative, and a negative start counts from the end: use max(0, i − window).",
+)
+def negative_start(Q, K, V, window, causal=False):
+    attention(Q[..., :1, :], K[..., :1, :], V[..., :1, :])
+    if not Q.shape[-2] == K.shape[-2] == V.shape[-2]:
+        raise ValueError("positions")
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for i in range(Q.shape[-2]):
+        near = slice(i - window, i + 1 if causal else i + window + 1)
+        seen, _ = attention(Q[..., i : i + 1, :], K[..., near, :], V[..., near, :])
+        output[..., i, :] = seen[..., 0, :]
+    return output
+
+
+@local.misconception(
     "F14",
     "The numbers are right, but a full table of queries × keys is made, of scores or of True and False, and most of it is hidden. Fetch only the keys in each window.",
 )
@@ -724,6 +741,7 @@ block.witness(
     Q=np.stack([Q5[:2], -Q5[:2]]), K=np.stack([K5[:3], K5[2:]]), V=np.stack([V5[:3], V5[2:]]),
     layout=np.array([[True, False, True], [False, True, True]]), block_size=1,
 )  # fmt: skip
+block.witness("values", "C4", BLOCKS, **integers(FIVE), layout=CORNER, block_size=3)
 block.witness("memory", "C5", LONG_BLOCKS, n=1500, options={"memory": 1500**2 / 2})
 block.witness("errors", "C6", BLOCKS, **FIVE, layout=CORNER, block_size=2, options=RAISES)
 block.witness(
@@ -1001,6 +1019,23 @@ def last_block_wins(Q, K, V, layout, block_size):
 
 @block.misconception(
     "F10",
+    "In a last block that is shorter, your list of keys goes on beyond the end of the text: stop at m.",
+)
+def keys_beyond_the_end(Q, K, V, layout, block_size):
+    n, m = Q.shape[-2], K.shape[-2]
+    if layout.shape != (math.ceil(n / block_size), math.ceil(m / block_size)):
+        raise ValueError("layout")
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for a, active in enumerate(layout):
+        rows = slice(a * block_size, (a + 1) * block_size)
+        keys = np.flatnonzero(np.repeat(active, block_size))
+        if len(keys):
+            output[..., rows, :] = attention(Q[..., rows, :], K[..., keys, :], V[..., keys, :])[0]
+    return output
+
+
+@block.misconception(
+    "F10",
     "A short last block is filled up with zeros, and these get weight like keys: exp(0) = 1. Leave them out.",
 )
 def filled_up_with_zeros(Q, K, V, layout, block_size):
@@ -1033,6 +1068,22 @@ def nothing_is_nan(Q, K, V, layout, block_size):
         scores = Q[..., rows, :] @ np.swapaxes(K[..., keys, :], -1, -2) / math.sqrt(Q.shape[-1])
         e = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-1e300))
         output[..., rows, :] = e @ V[..., keys, :] / e.sum(axis=-1, keepdims=True)
+    return output
+
+
+@block.misconception(
+    "B31",
+    "Where a row of the layout is empty, a softmax over no key at all is tried: leave the output 0 there.",
+)
+def nothing_raises(Q, K, V, layout, block_size):
+    n, m = Q.shape[-2], K.shape[-2]
+    if layout.shape != (math.ceil(n / block_size), math.ceil(m / block_size)):
+        raise ValueError("layout")
+    output = np.zeros((*Q.shape[:-1], V.shape[-1]))
+    for a, active in enumerate(layout):
+        rows = slice(a * block_size, (a + 1) * block_size)
+        keys = np.flatnonzero(np.repeat(active, block_size)[:m])
+        output[..., rows, :] = attention(Q[..., rows, :], K[..., keys, :], V[..., keys, :])[0]
     return output
 
 
@@ -1321,6 +1372,10 @@ hashed.witness(
     "values", "C5", HASHED, **{**SMALL, "Q": Q5[:4] * [[1.0], [4000.0], [1.0], [1.0]]},
     q_buckets=np.array([1, 0, 1, 0]), k_buckets=np.array([0, 1, 0, 1, 1]),
 )  # fmt: skip
+hashed.witness(
+    "values", "C5", HASHED, **integers(FIVE),
+    q_buckets=np.array([1, 0, 1, 0, 1]), k_buckets=np.array([0, 1, 0, 1, 1]),
+)  # fmt: skip
 hashed.witness("memory", "C6", LONG_HASHED, n=1500, options={"memory": 1500**2 / 2})
 hashed.witness(
     "errors",
@@ -1473,6 +1528,11 @@ hashed.slip(
 hashed.slip(
     "B33", "own-value-for-nothing", "A query whose bucket holds no key gets a value all the same. Its output is 0.",
     "            if len(keys) > 0:", "            keys = keys if len(keys) else np.array([0])\n            if len(keys) > 0:",
+)  # fmt: skip
+hashed.slip(
+    "B31", "softmax-over-nothing",
+    "Where a bucket holds no key, a softmax over no key at all is tried: leave the output 0 there.",
+    "            if len(keys) > 0:", "            if True:",
 )  # fmt: skip
 hashed.slip(
     "A48", "last-bucket-only", "Only one bucket of each item is computed: look at the indentation, or for a `break` or `return` in the loop.",
@@ -1938,9 +1998,11 @@ routed.witness(
     num_heads=1,
     top_k=1,
 )
-routed.witness(
-    "values", "C2", ROUTED, x=X3, **weights_for_witness(), W_r=PAIR, num_heads=2, top_k=1
-)
+# Both heads first: gates of 1 and 0 make too many mistakes look alike.
+for k in (2, 1):
+    routed.witness(
+        "values", "C2", ROUTED, x=X3, **weights_for_witness(), W_r=PAIR, num_heads=2, top_k=k
+    )
 routed.witness(
     "values",
     "C3",
@@ -1982,6 +2044,17 @@ routed.witness(
     W_r=np.ones((4, 4)),
     num_heads=2,
     top_k=2,
+    options=RAISES,
+)
+routed.witness(
+    "errors",
+    "C4",
+    ROUTED,
+    x=X3,
+    **weights_for_witness(),
+    W_r=np.ones((4, 1)),
+    num_heads=2,
+    top_k=1,
     options=RAISES,
 )
 
@@ -2038,7 +2111,8 @@ routed.slip(
 routed.slip(
     "X47", "gates-at-the-keys",
     "The values are scaled by the gates of their own tokens before attention. It is the query token that chooses: scale what each head gives it.",
-    "heads, _ = attention(Q, K, V)", "heads, _ = attention(Q, K, V * np.swapaxes(gates, -1, -2)[..., None])",
+    "heads, _ = attention(Q, K, V)\n    " + GATED,
+    "gated, _ = attention(Q, K, V * np.swapaxes(gates, -1, -2)[..., None])",
 )  # fmt: skip
 routed.slip(
     "X47", "gates-at-the-queries",
@@ -2059,6 +2133,17 @@ routed.slip(
     "The gates are laid over the columns in turn (as by np.tile): head i owns d_k columns in a row.",
     "    return linear(merge_heads(gated), W_o)",
     "    return linear(merge_heads(heads) * np.tile(gates, heads.shape[-1]), W_o)",
+)  # fmt: skip
+routed.slip(
+    "X49", "gates-reshaped",
+    "The gates (…, n, h) are brought to (…, h, n) by a reshape, which mixes tokens and heads: exchange the two axes.",
+    GATED, "gated = heads * np.reshape(gates, heads.shape[:-1])[..., None]",
+)  # fmt: skip
+routed.slip(
+    "X48", "gates-from-the-heads",
+    "The router looks at what the heads gave. It looks at the tokens: route_heads(x, W_r, top_k).",
+    GATED,
+    "gates = route_heads(merge_heads(heads), W_r, top_k)\n    " + GATED,
 )  # fmt: skip
 routed.slip(
     "X50", "gates-after-the-output", "The gates scale the columns of the result: they belong before W_o, while the heads are apart.",
