@@ -534,3 +534,87 @@ def feedback(assignments: tuple[str, ...], folder: str, students: tuple[str, ...
     for name in assignments:
         for path in rewrite_feedback(course, name, students):
             click.echo(os.path.relpath(path))
+
+
+# --- export --------------------------------------------------------------------------------------
+
+_FEEDBACK = {"feedback": "folders", "canvas-feedback": "canvas", "moodle-feedback": "moodle"}
+_SHEETS = ("canvas", "moodle", "moodle-worksheet", "tests", "json")
+
+
+@main.command(short_help="Write grades or feedback for Canvas, Moodle, or yourself.")
+@click.argument("assignments", nargs=-1, required=True, metavar="ASSIGNMENT...")
+@_course
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*_SHEETS, *_FEEDBACK]),
+    required=True,
+    help="What to write.",
+)
+@click.option("--to", required=True, metavar="FILE", help="Where; - is the standard output.")
+@click.option("--roster", metavar="CSV", help="The class list; else c.Headmaster.roster.")
+@click.option("--id-column", metavar="TITLE", help="The class list's column with nbgrader's ids.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="TITLE",
+    help="The assignment's title on the platform; once for each assignment.",
+)
+@click.option("--scale", is_flag=True, help="Convert grades to the platform's maximum.")
+@click.option("--missing-as-zero", is_flag=True, help="Who handed in nothing has 0 points.")
+@click.option("--so-far", is_flag=True, help="Also points where a person has not graded yet.")
+def export(
+    assignments: tuple[str, ...],
+    folder: str,
+    form: str,
+    to: str,
+    roster: str | None,
+    id_column: str | None,
+    columns: tuple[str, ...],
+    scale: bool,
+    missing_as_zero: bool,
+    so_far: bool,
+) -> None:
+    """Write grades as Canvas and Moodle import them, per test, or as JSON; or the feedback.
+
+    \b
+    canvas             CSV for Canvas's gradebook; give Canvas's own export as --roster
+    moodle             CSV for Moodle's grade import
+    moodle-worksheet   Moodle's offline grading worksheet; give Moodle's own as --roster
+    tests              CSV with a row for each student and test
+    json               everything
+    feedback           the pages, a folder for each student; a zip where FILE ends in .zip
+    canvas-feedback    a zip for Canvas's "Upload submissions"
+    moodle-feedback    a zip for Moodle's "Upload multiple feedback files in a zip"
+
+    A grade that is not finished is an empty cell, never 0; who it is and why is listed.
+    """
+    from headmaster import gradesheets, returning
+    from headmaster.roster import roster_of
+
+    course = Course.open(folder)
+    if form in _FEEDBACK:
+        given = returning.feedback(course, assignments, _FEEDBACK[form], Path(to))
+        click.echo(f"{to}: {given.files} files for {given.students} students")
+        _listed("No feedback for", given.without)
+        return
+    choice = gradesheets.Choice(missing_as_zero, so_far, scale, columns)
+    people = roster_of(course, roster, id_column or "")
+    sheet = gradesheets.make(course, assignments, form, people, choice)
+    if to == "-":
+        click.echo(sheet.text, nl=False)
+    else:
+        gradesheets.write(sheet, Path(to))
+        click.echo(f"{to}: written", err=True)
+    _listed("Left empty", sheet.empty)
+    for note in sheet.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _listed(title: str, lines: list[str]) -> None:
+    if lines:
+        click.echo(f"\n{title}:", err=True)
+        for line in lines:
+            click.echo(f"  {line}", err=True)

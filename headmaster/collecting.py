@@ -235,7 +235,7 @@ class _Run:
             at=datetime.now(UTC).replace(tzinfo=None).isoformat(),
             time=time.isoformat(timespec="seconds") if time else "",
             late=late,
-            number=first.sender.number or first.sender.anonymous,
+            number="" if self.roster.is_group(person, first.sender) else first.sender.number,
             name=first.sender.name,
             upload=max(item.sender.upload for item in chosen),
         )

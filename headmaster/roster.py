@@ -126,6 +126,11 @@ class Roster:
         """Return the person with nbgrader's id, or None."""
         return self._index.get("own", {}).get(student, [None])[0]
 
+    def is_group(self, person: Person, sender: Sender) -> bool:
+        """Say whether a file came from a group that the person is in, not from the person."""
+        name, keys = letters(sender.name), _keys(person)
+        return bool(name) and name in keys["group"] and name not in keys["name"]
+
     def find(self, sender: Sender) -> tuple[Person, ...]:
         """Return whose a file is: one person, or a group; raises Unmatched with the reason."""
         if sender.lms == "names":

@@ -93,6 +93,25 @@ def class_standing(course: Course, assignments: Iterable[str]) -> ClassStanding:
         return ClassStanding(wanted, maxima, dict(sorted(students.items())), book.names)
 
 
+def graded_assignments(course: Course) -> list[str]:
+    """Return the course's assignments in which anybody is graded; raises CourseError if none."""
+    known = course.assignments()
+    with _reading(course, known[0] if known else "ASSIGNMENT") as connection:
+        copy, handed_in = tables.submitted_nb_t, tables.submitted_t
+        query = (
+            sa.select(tables.assignment_t.c.name)
+            .join(handed_in, handed_in.c.assignment_id == tables.assignment_t.c.id)
+            .join(copy, copy.c.assignment_id == handed_in.c.id)
+            .join(tables.grade_t, tables.grade_t.c.notebook_id == copy.c.id)
+            .distinct()
+        )
+        found = {row.name for row in connection.execute(query).all()}
+    graded = [name for name in known if name in found]
+    if not graded:
+        raise CourseError("nobody is graded in any assignment yet: run `headmaster grade` first")
+    return graded
+
+
 def deadlines(course: Course, assignment: str) -> tuple[datetime | None, dict[str, timedelta]]:
     """Return when an assignment is due, in naive UTC, and the extensions by student."""
     if not _exists(course):
