@@ -618,3 +618,27 @@ def _listed(title: str, lines: list[str]) -> None:
         click.echo(f"\n{title}:", err=True)
         for line in lines:
             click.echo(f"  {line}", err=True)
+
+
+@main.command(short_help="Write a report on the class: a page and CSV files.")
+@click.argument("assignment")
+@_course
+@click.option(
+    "--to",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    show_default="report/ASSIGNMENT beside autograded/",
+    help="Where to write it.",
+)
+@click.option("--hide-names", is_flag=True, help="Write pseudonyms in place of students' names.")
+def report(assignment: str, folder: str, to: str | None, hide_names: bool) -> None:
+    """Write a report on what a class handed in for an assignment.
+
+    Scores, pass rate and discrimination of every test, misconceptions with what to say about them,
+    submissions that need a person's eye, answers that are alike, and times of hand-in. Nothing is
+    graded, and the gradebook stays as it is. Pseudonyms are the same in every report of the course.
+    """
+    from headmaster.report import write_report
+
+    for path in write_report(Course.open(folder), assignment, to and Path(to), hide_names):
+        click.echo(os.path.relpath(path))
