@@ -1,6 +1,6 @@
-"""Answers that are suspiciously alike: long runs of code that two students share, and few others do.
+"""Answers that are suspiciously alike: long runs of code that two students share and few others do.
 
-Every run of twelve tokens is a fingerprint, as in winnowing, but none is left out: a class is small.
+Every run of twelve tokens is a fingerprint, as in winnowing, but all are kept: a class is small.
 Before that, whatever is easily changed is made equal: names of one's own, comments, docstrings,
 annotations, quotes, line breaks. Not counted is what the course itself wrote (what it released, and
 its own answers, which good answers resemble) and what many of the class have.

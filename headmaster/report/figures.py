@@ -40,7 +40,7 @@ class Summary:
 
 
 def summary(scores: Sequence[float]) -> Summary:
-    """Return the mean, the median and the quartiles; None where there is nothing to take them of."""
+    """Return the mean, the median and the quartiles; None where there are no scores."""
     if not scores:
         return Summary(0, None, None, None, None)
     quartiles = statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else None

@@ -119,7 +119,7 @@ Times = dict[str, tuple[datetime | None, timedelta | None]]
 
 
 def _calendar(gradebook: Gradebook, assignment: str) -> tuple[datetime | None, Times, list[str]]:
-    """Return the due date, when each student handed in and with which extension, and all students."""
+    """Return the due date, each student's time and extension, and everybody in the gradebook."""
     submitted = sa.select(
         tables.submitted_t.c.student_id,
         tables.submitted_t.c.timestamp,

@@ -12,7 +12,7 @@ from typing import Any
 
 from headmaster import pycode
 
-# Modules by which code reaches beyond itself: memory, other processes, the network, the interpreter.
+# Modules by which code reaches beyond itself: memory, processes, the network, the interpreter.
 MODULES = frozenset(
     "builtins ctypes gc marshal multiprocessing pty resource signal socket subprocess "
     "headmaster".split()
@@ -52,9 +52,14 @@ def _signs(node: ast.AST) -> Iterator[str]:
             yield f"changes {ast.unparse(node)}"
     elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES:
         yield f"uses {node.attr}"
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if len(node.value) < 200 and "\n" not in node.value and _OUTSIDE.search(node.value):
-            yield f"names the place {node.value!r}"
+    elif isinstance(node, ast.Constant) and _is_outside(node.value):
+        yield f"names the place {node.value!r}"
+
+
+def _is_outside(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > 200 or "\n" in value:
+        return False
+    return bool(_OUTSIDE.search(value))
 
 
 def _root(node: ast.expr) -> str:
