@@ -76,6 +76,10 @@ def all_scores_at(case, level):
     return {**case, "x": x, "W_q": W_q, "W_k": W_k}
 
 
+# First without projections, so that what is wrong with the weights is told as C2.
+self_attention.witness(
+    "values", "C2", CALL, **{**SMALL, "W_q": np.eye(2), "W_k": np.eye(2), "W_v": np.eye(2)}
+)
 self_attention.witness("values", "C1", CALL, **SMALL)
 self_attention.witness(
     "values",
@@ -160,9 +164,6 @@ def _(rng):
     )
     square = draw(rng, (), 4, 4, 4, 4)
     yield Example("C3", MASKED, {**square, "mask": some_mask(rng, 4, 4)})
-    batch = draw(rng, (3,), 5, 6)
-    yield Example("C3", MASKED, {**batch, "mask": some_mask(rng, 5, 5)})
-    yield Example("C3", MASKED, {**batch, "mask": some_mask(rng, 3, 1, 5)})
     hidden = np.array([False, True, False, False, True])
     for lift in (75, 290):  # hidden keys far above the visible ones expose weak penalties
         yield Example("C3", MASKED, hidden_above(draw(rng, (), 5, 6), hidden, lift))
@@ -174,14 +175,11 @@ def _(rng):
 
 @self_attention.hidden("nothing")
 def _(rng):
-    for batch in ((), (3,)):
-        mask = some_mask(rng, *batch, 5, 5)
-        mask[..., int(rng.integers(5)), :] = False
-        yield Example("C4", MASKED, {**draw(rng, batch), "mask": mask}, no_warning=True)
+    for n in (5, 7):
+        mask = some_mask(rng, n, n)
+        mask[int(rng.integers(n))] = False
+        yield Example("C4", MASKED, {**draw(rng, (), n), "mask": mask}, no_warning=True)
     yield Example("C4", MASKED, {**draw(rng), "mask": np.zeros((1, 5), bool)}, no_warning=True)
-    mask = np.ones((3, 1, 5), bool)
-    mask[1] = False
-    yield Example("C4", MASKED, {**draw(rng, (3,)), "mask": mask}, no_warning=True)
     single = draw(rng, (), 5, 6, dtype=np.float32)
     yield Example("C4", MASKED, {**single, "mask": np.tri(5, 5, -2, dtype=bool)}, no_warning=True)
     case = draw(rng)
@@ -191,9 +189,9 @@ def _(rng):
 
 @self_attention.hidden("order")
 def _(rng):
-    for batch, n in (((), 5), ((), 7), ((3,), 4)):
+    for n in (5, 7, 4):
         p = np.roll(np.arange(n), 1)
-        case = draw(rng, batch, n, 6)
+        case = draw(rng, (), n, 6)
         yield Example("C5", MOVED, {**case, "p": p})
         yield Example("C5", MOVED, {**case, "p": p[::-1].copy()})
         yield Example("C5", NOTICED, {**case, "j": int(rng.integers(n))})
@@ -207,8 +205,8 @@ def _(rng):
 
 @self_attention.hidden("stability")
 def _(rng):
-    case = draw(rng, (3,), 5, 6)
-    case["x"][1, 2] *= 2000  # one row of scores thousands above the others
+    case = draw(rng, (), 5, 6)
+    case["x"][2] *= 2000  # one row of scores thousands above the others
     yield Example("C6", CALL, case)
     for level in (-2500.0, -1e6, 1e6):
         case = all_scores_at(draw(rng), level)
@@ -233,6 +231,11 @@ def _(rng):
     yield Example("C7", MASKED, {**draw(rng, (5,), 5, 3), "mask": some_mask(rng, 5, 1, 5)})
     yield Example("C7", MASKED, {**draw(rng, (2, 3), 4, 5), "mask": some_mask(rng, 3, 4, 4)})
     yield Example("C7", MASKED, {**draw(rng, (2, 3), 4, 5), "mask": some_mask(rng, 2, 1, 1, 4)})
+    yield Example("C7", MASKED, {**draw(rng, (3,), 5, 6), "mask": some_mask(rng, 5, 5)})
+    mask = some_mask(rng, 3, 1, 5)
+    mask[1] = False  # an item that sees nothing at all
+    yield Example("C7", MASKED, {**draw(rng, (3,), 5, 6), "mask": mask})
+    yield Example("C7", CALL, fortran(draw(rng, (3,), 5, 7)))
 
 
 @self_attention.hidden("numbers")
@@ -243,10 +246,10 @@ def _(rng):
     yield Example("C8", CALL, whole)
     yield Example("C8", CALL, {**case, "x": whole["x"]})
     yield Example("C8", CALL, {**case, "W_v": (case["W_v"] * 7).astype(int)})
-    yield Example("C8", CALL, draw(rng, (3,), 5, 6, 16, dtype=np.float32))
+    yield Example("C8", CALL, draw(rng, (), 5, 6, 16, dtype=np.float32))
     single = draw(rng, (), 5, 6, dtype=np.float32)
     yield Example("C8", MASKED, {**single, "mask": some_mask(rng, 5, 5)})
-    yield Example("C8", CALL, fortran(draw(rng, (3,), 5, 7)))
+    yield Example("C8", CALL, fortran(draw(rng, (), 5, 7)))
     yield Example("C8", CALL, {**case, "x": np.ascontiguousarray(case["x"][::-1])[::-1]})
 
 
@@ -839,6 +842,14 @@ for penalty in ("5", "100"):
         f"{BY_HAND}weights = softmax(np.where(visible, scores, -{penalty}.0))\n    return "
         "weights @ V, weights",
     )
+
+
+@self_attention.misconception(
+    "C17",
+    "The matrices stand on the left of x: they are (d_in, d_out) and stand on the right, x @ W.",
+)
+def matrices_on_the_left(x, W_q, W_k, W_v, mask=None):
+    return attention(W_q @ x, W_k @ x, W_v @ x, mask)
 
 
 @self_attention.misconception(
