@@ -57,7 +57,18 @@ def alike(
         text.leave_out(common)
     found = [one for pair in _candidates(texts, least) for one in _compared(pair, texts)]
     chosen = [one for one in found if one.tokens >= least and one.share >= share]
-    return sorted(chosen, key=lambda one: (-one.tokens, one.students, one.cells))
+    chosen.sort(key=lambda one: (-one.tokens, one.students, one.cells))
+    return list(_once(chosen))
+
+
+def _once(found: Iterable[Likeness]) -> Iterator[Likeness]:
+    """Leave out what a cell shares with a second copy of the other student's cell."""
+    told: set[tuple[tuple[str, str], int, str]] = set()
+    for one in found:
+        sides = {(one.students, side, one.cells[side]) for side in (0, 1)}
+        if not sides & told:
+            yield one
+        told |= sides
 
 
 def limit(students: int) -> int:

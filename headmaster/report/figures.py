@@ -112,6 +112,7 @@ class TestFigures:
     mean: float | None
     discrimination: float | None
     by_hand: bool
+    waiting: int  # for a person
     failures: tuple[tuple[str, int], ...]  # what went wrong, most frequent first
 
     @property
@@ -132,6 +133,12 @@ def tests(class_: Class) -> list[TestFigures]:
 def _test(class_: Class, test: Test, record: Record) -> TestFigures:
     graded = [s for s in class_.submissions if s.points.get(test) is not None]
     points = [s.points[test] or 0.0 for s in graded]
+    by_hand = any(
+        other.reason == "manual"
+        for submission in class_.submissions
+        for place, other in submission.records()
+        if place == test
+    )
     failures = Counter(
         _what(other)
         for submission in graded
@@ -145,8 +152,8 @@ def _test(class_: Class, test: Test, record: Record) -> TestFigures:
         passed=sum(value >= record.max for value in points),
         mean=statistics.fmean(points) if points else None,
         discrimination=discrimination(class_.graded, test),
-        by_hand=any(r.reason == "manual" for s in graded for t, r in s.records() if t == test)
-        or record.reason == "manual",
+        by_hand=by_hand,
+        waiting=sum(s.points.get(test) is None for s in class_.graded) if by_hand else 0,
         failures=tuple(failures.most_common()),
     )
 
@@ -191,6 +198,7 @@ class Misconception:
     name: str
     students: int
     tests: tuple[str, ...]
+    functions: tuple[str, ...]
     sentence: str  # what the exercise demands
     message: str  # what these students were told
 
@@ -209,6 +217,7 @@ def misconceptions(class_: Class) -> list[Misconception]:
             name,
             count,
             tuple(dict.fromkeys(record.id for record in found[name])),
+            tuple(dict.fromkeys(record.function for record in found[name] if record.function)),
             _usual(record.sentence for record in found[name]),
             _usual(record.told for record in found[name]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -12,6 +13,7 @@ from headmaster import similarity
 from headmaster.grading import plain
 from headmaster.report import figures
 from headmaster.report.gathering import Class
+from headmaster.similarity import Likeness
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 SPOKEN = 3  # misconceptions that the next lecture has room for
@@ -38,7 +40,7 @@ def render(class_: Class) -> str:
         margin=figures.margin(len(class_.graded)),
         fewest=figures.FEWEST,
         misconceptions=told,
-        spoken=told[:SPOKEN],
+        spoken=[one for one in told if one.students > 1][:SPOKEN],
         unexplained=_unexplained(class_, tests),
         looks=_by_kind(figures.looks(class_)),
         waiting=sum(
@@ -77,7 +79,16 @@ def _template() -> Any:
     )
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.0%}"
     environment.filters["ago"] = _ago
+    environment.filters["words"] = _words
     return environment.get_template("report.html")
+
+
+def _words(text: str) -> Any:
+    """Return a text in which what stands between backticks is code."""
+    from markupsafe import escape
+
+    code = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(plain(text))))
+    return type(escape(""))(code)
 
 
 def _ago(time: timedelta) -> str:
@@ -109,15 +120,23 @@ def _unexplained(
 
 
 def _pairs(class_: Class) -> list[dict[str, Any]]:
-    """Return the answers that are alike, with their code where names are not hidden."""
-    answers = {submission.name: submission.answers for submission in class_.submissions}
+    """Return the pairs of students with answers that are alike, and the code of these."""
+    together: dict[tuple[str, str], list[Likeness]] = {}
+    for one in class_.alike:
+        together.setdefault(one.students, []).append(one)
     pairs = []
-    for place, one in enumerate(class_.alike):
-        sides = zip(one.students, one.cells, strict=True)
-        shown = not class_.names_hidden and place < SHOWN_PAIRS  # comments may hold a name
-        code = [answers[student][cell][:SHOWN_CODE] for student, cell in sides] if shown else []
-        pairs.append({"likeness": one, "code": code})
+    for students, likenesses in together.items():
+        shown = not class_.names_hidden and len(pairs) < SHOWN_PAIRS  # comments may hold a name
+        code = [_sides(class_, one) for one in likenesses] if shown else []
+        tokens = sum(one.tokens for one in likenesses)
+        pairs.append({"students": students, "answers": likenesses, "tokens": tokens, "code": code})
     return pairs
+
+
+def _sides(class_: Class, one: Likeness) -> list[tuple[str, str]]:
+    answers = {submission.name: submission.answers for submission in class_.submissions}
+    sides = zip(one.students, one.cells, strict=True)
+    return [(cell, answers[student][cell][:SHOWN_CODE]) for student, cell in sides]
 
 
 # --- the chart -----------------------------------------------------------------------------------
