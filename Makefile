@@ -10,7 +10,7 @@ SAMPLE := $(notdir $(patsubst %/,%,$(sort $(wildcard tests/class/downloads/*/)))
 PORT ?= 8000
 
 .DEFAULT_GOAL := course
-.PHONY: course book pdf release grade serve test bench fairness clean help
+.PHONY: course book pdf release grade student-edition serve test bench fairness clean help
 
 course: release book grade ## Build the exercises and the book, grade the sample class (the default)
 	@echo
@@ -50,6 +50,9 @@ grade: build/.release ## Collect and grade the sample class as an instructor wou
 	done
 	$(BIN)/headmaster grade $(SAMPLE)
 
+student-edition: build/.release ## Write the book, exercises and library for students, without the answers
+	$(BIN)/python book/_ext/student_edition.py
+
 serve: ## Show the book at http://localhost:8000 (PORT=… for another)
 	$(BIN)/python -m http.server $(PORT) --bind localhost --directory $(SITE)
 
@@ -64,4 +67,4 @@ clean: ## Remove everything that was built (.venv stays)
 	rm -rf build .jupyter_cache solutions/*/*.ipynb
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile

@@ -1,7 +1,7 @@
 """The Sphinx extension of this book: what pages are made of, and what makes them light.
 
 One room per concern: `maths` (KaTeX without Node), `elements` (HTML that folds by itself),
-`absent` (links to chapters that are left out), `freshness` (what must be run again), `notebooks`
+`absent` (links to pages that are left out), `freshness` (what must be run again), `notebooks`
 (what a page's cells are, for the browser), `widgets` (interactive figures), `pages` (head, menu and
 the last touch), `repairs` (gaps in accessibility), `lean` (one small stylesheet), `library` and
 `site` (the files around the pages).

@@ -1,6 +1,7 @@
-"""An edition may leave chapters out: take their files away, and nothing else has to change.
+"""An edition may leave pages out: take their files away, and nothing else has to change.
 
-The contents then lack them, and links to them become plain words instead of broken links.
+The contents then lack them, links to them become plain words instead of broken links, and cards
+that lead to them are not there.
 """
 
 from __future__ import annotations
@@ -15,26 +16,39 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-# ../exercises/04_multi_head/multi_head.ipynb, 04_multi_head.md#some-heading
-_CHAPTER = re.compile(r"^(?P<page>(?:.*/)?\d\d_\w+(?:/\w+)?)(?:\.md|\.ipynb)?(?:#.*)?$")
+_ENDING = re.compile(r"(?:\.md|\.ipynb)?(?:#.*)?$")
+# ../exercises/04_multi_head/multi_head, 04_multi_head
+_CHAPTER = re.compile(r"(?:.*/)?\d\d_\w+(?:/\w+)?$")
 
 
-class AbsentChapters(SphinxPostTransform):
+class AbsentPages(SphinxPostTransform):
     """Runs before the links are resolved: afterwards MyST has warned, and -W ends the build."""
 
     default_priority = 8  # MyST's resolver has 9
 
     def run(self, **kwargs: object) -> None:
         for link in list(self.document.findall(pending_xref)):
-            found = _CHAPTER.match(link["reftarget"])
-            if found and not self._is_here(link, found["page"]):
-                link.replace_self(link[0].deepcopy())
+            page = _ENDING.sub("", link["reftarget"])
+            names = self._names(link, page)
+            known = _CHAPTER.match(page) or any(name in self.app.book_absent for name in names)
+            if known and not any(name in self.env.all_docs for name in names):
+                _remove(link)
 
-    def _is_here(self, link: pending_xref, page: str) -> bool:
-        """Whether the book has this page, which a link names from the root or from its own page."""
+    def _names(self, link: pending_xref, page: str) -> tuple[str, str]:
+        """The page, which a link names from the root or from its own page."""
         folder = posixpath.dirname(link.get("refdoc", self.env.docname))
-        names = (page, posixpath.normpath(posixpath.join(folder, page)))
-        return any(name in self.env.all_docs for name in names)
+        return page.lstrip("/"), posixpath.normpath(posixpath.join(folder, page))
+
+
+def _remove(link: pending_xref) -> None:
+    """Leave the link's words; of a card that is a link as a whole, nothing."""
+    card = link.parent
+    while card is not None and "sd-col" not in card.get("classes", ()):
+        card = card.parent
+    if card is not None and "sd-stretched-link" in link["classes"]:
+        card.parent.remove(card)
+    else:
+        link.replace_self(link[0].deepcopy())
 
 
 def _present(entries: list[dict], root: Path) -> list[dict]:
@@ -48,12 +62,23 @@ def _present(entries: list[dict], root: Path) -> list[dict]:
     return kept
 
 
+def _files(contents: dict | list) -> set[str]:
+    """The pages that the contents, or a part of them, name."""
+    if isinstance(contents, list):
+        return {page for entry in contents for page in _files(entry)}
+    below = [value for value in contents.values() if isinstance(value, list)]
+    own = {contents["file"]} if "file" in contents else set()
+    return own | {page for entries in below for page in _files(entries)}
+
+
 def leave_out(app: Sphinx, config: Config) -> None:
-    """Give Sphinx the contents without the chapters whose files are not there."""
+    """Give Sphinx the contents without the pages whose files are not there, and note these."""
     root = Path(app.srcdir)
-    contents = yaml.safe_load((root / config.external_toc_path).read_text("utf8"))
+    text = (root / config.external_toc_path).read_text("utf8")
+    contents = yaml.safe_load(text)
     parts = [part | {"chapters": _present(part["chapters"], root)} for part in contents["parts"]]
     contents["parts"] = [part for part in parts if part["chapters"]]
+    app.book_absent = _files(yaml.safe_load(text)) - _files(contents)
     path = Path(app.outdir).parent / "contents.yml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(contents, sort_keys=False), "utf8")
@@ -63,4 +88,4 @@ def leave_out(app: Sphinx, config: Config) -> None:
 def setup(app: Sphinx) -> None:
     """Register with Sphinx."""
     app.connect("config-inited", leave_out, priority=500)  # the contents are read at 900
-    app.add_post_transform(AbsentChapters)
+    app.add_post_transform(AbsentPages)
