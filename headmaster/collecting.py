@@ -27,6 +27,8 @@ from headmaster.sources import Entry, open_sources
 
 Outcome = Literal["new", "newer", "unchanged", "older", "failed"]
 Times = Literal["auto", "file", "none"]
+# A download in which everybody's files are of nearly one time was stamped when it was packed.
+PACKING = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,13 @@ class _Found:
     sender: Sender
     kept: str  # the name that it gets
     counters: tuple[int, ...] = ()  # that were appended to its name
-    order: int = 0  # of its download among the downloads
+    order: int = 0
+    packed: bool = False  # its time is that of packing, not of the hand-in
 
     @property
-    def rank(self) -> tuple:
+    def rank(self) -> tuple[int, datetime, tuple[int, ...], int]:
         """Return what is larger the later a file was handed in."""
-        time = self.entry.time if self.entry.time and not self.entry.packed else datetime.min
+        time = self.entry.time if self.entry.time and not self.packed else datetime.min
         return (self.sender.upload, time, self.counters, self.order)
 
 
@@ -132,7 +135,7 @@ class _Run:
             try:
                 people, sender = self._whose(entry)
             except Unmatched as reason:
-                if open_inner and entry.path.lower().endswith(".zip"):
+                if open_inner and self._may_be_download(entry):
                     self._match_inner(entry, open_inner)
                 else:
                     self._leave(entry, str(reason))
@@ -151,6 +154,12 @@ class _Run:
                     if reason.final:
                         raise
         raise first or Unmatched("its name does not say whose it is")
+
+    def _may_be_download(self, entry: Entry) -> bool:
+        """Tell an archive of many hand-ins from one that some student sent in."""
+        reading = next(senders(entry.path, self.notebooks), None)
+        is_students = reading is not None and reading.lms != "names"
+        return entry.path.lower().endswith(".zip") and not is_students
 
     def _match_inner(self, entry: Entry, open_inner: Callable[[Entry], list[Entry]]) -> None:
         try:
@@ -171,7 +180,7 @@ class _Run:
 
     def take_all(self) -> None:
         """Put every student's latest files in place; the manifest is written whatever happens."""
-        self._note_packing()
+        self._mark_packed()
         try:
             for student, (person, files) in sorted(self.found.items()):
                 try:
@@ -185,6 +194,7 @@ class _Run:
         notes: list[str] = []
         chosen = self._choose(files, notes)
         hand_in = self._describe(person, chosen)
+        self._note_other_name(person, hand_in, notes)
         known = self.manifest.students.get(person.id)
         place = self.course.folder("submitted", person.id, self.assignment)
         kept = tuple(sorted(item.kept for item in chosen))
@@ -221,6 +231,18 @@ class _Run:
         notes.append(f"{last.sender.file} was taken for {wanted[0]}")
         return [replace(item, kept=wanted[0]) if item is last else item for item in files]
 
+    def _note_other_name(self, person: Person, hand_in: Collected, notes: list[str]) -> None:
+        """Say where only the number was a student's: the name may be that of a group."""
+        if (
+            hand_in.lms != "names"
+            and hand_in.name
+            and not self.roster.is_called(person, hand_in.name)
+        ):
+            notes.append(
+                f"the download calls {hand_in.number} {hand_in.name!r}: if that is a group, give "
+                'the class list a column "group"'
+            )
+
     def _describe(self, person: Person, chosen: list[_Found]) -> Collected:
         first = max(chosen, key=lambda item: item.rank)
         late = any(item.sender.late for item in chosen)
@@ -243,27 +265,37 @@ class _Run:
     def _time(self, chosen: list[_Found]) -> datetime | None:
         if self.options.times == "none":
             return None
-        packed_too = self.options.times == "file"
-        times = [
-            item.entry.time
-            for item in chosen
-            if item.entry.time and (packed_too or not item.entry.packed)
-        ]
+        times = [item.entry.time for item in chosen if item.entry.time and not item.packed]
         return max(times, default=None)
 
-    def _note_packing(self) -> None:
-        everything = [item for _, files in self.found.values() for item in files]
-        packed = sorted({item.entry.source for item in everything if item.entry.packed})
-        if self.options.times == "auto" and packed:
+    def _mark_packed(self) -> None:
+        """Mark the files whose times are those of packing, and say what follows from it."""
+        packed = self._packed() if self.options.times == "auto" else set()
+        for student, (person, files) in self.found.items():
+            marked = [replace(item, packed=item.entry.source in packed) for item in files]
+            self.found[student] = (person, marked)
+        if packed:
             self.report.notes.append(
-                f"{', '.join(packed)}: all files carry nearly the same time, that of packing or "
-                "copying, so no times of hand-ins are taken from them (--times file takes them)"
+                f"{', '.join(sorted(packed))}: all files carry nearly the same time, that of "
+                "packing or copying, so no times of hand-ins are taken from them "
+                "(--times file takes them all the same)"
             )
-        unknown = any(
-            item.sender.late and (item.entry.packed or not item.entry.time) for item in everything
-        )
-        if unknown:
+        everything = [item for _, files in self.found.values() for item in files]
+        if any(item.sender.late and (item.packed or not item.entry.time) for item in everything):
             self.report.notes.append(self.deadlines.explain())
+
+    def _packed(self) -> set[str]:
+        latest: dict[str, dict[str, datetime]] = {}
+        for student, (_, files) in self.found.items():
+            for item in files:
+                if item.entry.time:
+                    times = latest.setdefault(item.entry.source, {})
+                    times[student] = max(item.entry.time, times.get(student, datetime.min))
+        return {
+            source
+            for source, times in latest.items()
+            if len(times) > 1 and max(times.values()) - min(times.values()) <= PACKING
+        }
 
     # --- putting it in place --------------------------------------------------------------------
 
@@ -318,19 +350,37 @@ class _Run:
             if before and hand_in.moment and hand_in.moment < before:
                 notes.append("what is there is later; --force takes this one")
                 return "older"
+        self._replace(student, place, content, hand_in.moment, notes)
+        self._record(student, hand_in, known, replaced=True)
+        return "newer" if there else "new"
+
+    def _replace(
+        self,
+        student: str,
+        place: Path,
+        content: dict[str, bytes],
+        time: datetime | None,
+        notes: list[str],
+    ) -> None:
+        """Write a hand-in beside its place, then move it there; what was there comes back if not"""
         folder = collected_folder(self.course, self.assignment)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as scratch:
             new = Path(scratch) / "hand-in"
-            _write(new, content, hand_in.moment)
+            _write(new, content, time)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if there:
-                notes.append(f"the earlier one is in {self._aside(student, place)}")
-            shutil.move(new, place)
-        self._record(student, hand_in, known, replaced=True)
-        return "newer" if there else "new"
+            aside = self._aside(student, place) if place.is_dir() or place.is_symlink() else None
+            try:
+                shutil.move(new, place)
+            except BaseException:
+                if aside:
+                    shutil.move(aside, place)
+                raise
+            if aside:
+                shown = os.path.relpath(aside, self.course.root)
+                notes.append(f"the earlier one is in {shown}")
 
-    def _aside(self, student: str, place: Path) -> str:
+    def _aside(self, student: str, place: Path) -> Path:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
         folder = collected_folder(self.course, self.assignment) / "earlier" / student
         folder.mkdir(parents=True, exist_ok=True)
@@ -339,7 +389,7 @@ class _Run:
             count += 1
             aside = folder / f"{stamp}-{count}"
         shutil.move(place, aside)
-        return os.path.relpath(aside, self.course.root)
+        return aside
 
     def _record(
         self, student: str, hand_in: Collected, known: Collected | None, replaced: bool

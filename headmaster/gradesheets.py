@@ -341,6 +341,11 @@ def _new_worksheet(export: Export, assignment: str) -> Sheet:
                 summary(standing) if points else "",
             ]
         )
+    if not len(rows) > 1:
+        raise CourseError(
+            "Moodle knows students by its participant numbers, and none of them is known: give "
+            "the worksheet that Moodle offers as --roster"
+        )
     notes = [
         "this worksheet was made without Moodle's own: give Moodle's as the class list with "
         "--roster, and Moodle can tell which grades were changed since"

@@ -128,8 +128,11 @@ class Roster:
 
     def is_group(self, person: Person, sender: Sender) -> bool:
         """Say whether a file came from a group that the person is in, not from the person."""
-        name, keys = letters(sender.name), _keys(person)
-        return bool(name) and name in keys["group"] and name not in keys["name"]
+        return letters(sender.name) in _keys(person)["group"] and not _is_name(person, sender.name)
+
+    def is_called(self, person: Person, name: str) -> bool:
+        """Say whether a name is that of a person, or of the person's group."""
+        return _is_name(person, name) or letters(name) in _keys(person)["group"]
 
     def find(self, sender: Sender) -> tuple[Person, ...]:
         """Return whose a file is: one person, or a group; raises Unmatched with the reason."""
@@ -220,6 +223,11 @@ def _keys(person: Person) -> dict[str, list[str]]:
     keys["ascii"] = list({bare_letters(name) for name in names})
     keys["group"] = [letters(group) for group in re.split(r"[;,]", person.group)]
     return {kind: [key for key in found if key] for kind, found in keys.items()}
+
+
+def _is_name(person: Person, name: str) -> bool:
+    keys = _keys(person)
+    return letters(name) in keys["name"] or bare_letters(name) in keys["ascii"]
 
 
 def _who(people: Iterable[Person]) -> str:
@@ -355,7 +363,7 @@ def _with_ids(
     else:
         column = _id_field(people, columns, known)
         title = header[columns[column]].strip()
-        people = [replace(p, id=getattr(p, column)) for p in people]
+        people = [replace(p, id=getattr(p, column) or _stand_in(p, columns)) for p in people]
     for person in people:
         reason = unsafe(person.id)
         if reason:
@@ -364,6 +372,11 @@ def _with_ids(
                 "another column with --id-column"
             )
     return people
+
+
+def _stand_in(person: Person, columns: dict[str, int]) -> str:
+    """Return another id where Canvas has none of this kind, as for its test student."""
+    return person.login or person.canvas if {"canvas", "login"} <= set(columns) else ""
 
 
 def _id_field(people: list[Person], columns: dict[str, int], known: set[str]) -> str:

@@ -13,8 +13,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from headmaster.course import CourseError, skipped
@@ -27,8 +27,6 @@ MAX_CLASS_FILES = 50_000
 MAX_CLASS_TOTAL = 16 * 1024 * MIB
 _UTF8_FLAG, _ENCRYPTED = 0x800, 0x1
 _TIME_FIELD, _NAME_FIELD = 0x5455, 0x7075  # of a zip member's extra fields
-# A platform that stamps a whole class's files within this time stamps them when it packs them.
-PACKING = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Entry:
     spellings: tuple[str, ...] = ()  # other readings of a name whose encoding is not known
     trouble: Refused | None = None  # why it cannot be read
     place: Path | None = None  # where it lies, if it is a file on disk
-    packed: bool = False  # the time is that of packing, not of the hand-in
 
     @property
     def shown(self) -> str:
@@ -99,7 +96,7 @@ def _folder(folder: Path) -> list[Entry]:
                 entries.append(_file(path, folder.name, name))
             if len(entries) + len(queue) > MAX_CLASS_FILES:
                 raise CourseError(f"{folder} holds more than {MAX_CLASS_FILES} files")
-    return sorted(_with_packing(entries), key=lambda entry: entry.path)
+    return sorted(entries, key=lambda entry: entry.path)
 
 
 def _file(path: Path, source: str, name: str) -> Entry:
@@ -152,7 +149,7 @@ def _archive(file: Path | io.BytesIO, name: str, stack: ExitStack) -> list[Entry
             "download of hand-ins, and nothing of it was unpacked"
         )
     entries = [_member(archive, info, name) for info in members]
-    return _with_packing([entry for entry in entries if not skipped(entry.path)])
+    return [entry for entry in entries if not skipped(entry.path)]
 
 
 def _no_zip(file: Path | io.BytesIO, error: Exception) -> str:
@@ -182,11 +179,11 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, source: str) -> Ent
         time=_time(info),
         read=lambda: _read(archive, info),
         spellings=tuple(others),
-        trouble=_trouble(replace_name(info, path)),
+        trouble=_trouble(_renamed(info, path)),
     )
 
 
-def replace_name(info: zipfile.ZipInfo, path: str) -> zipfile.ZipInfo:
+def _renamed(info: zipfile.ZipInfo, path: str) -> zipfile.ZipInfo:
     """Return a copy of a member's description under the name that it is read as."""
     copy = zipfile.ZipInfo(path, info.date_time)
     copy.filename = path
@@ -260,11 +257,3 @@ def _extra(info: zipfile.ZipInfo, wanted: int) -> bytes | None:
             return data[4 : 4 + length]
         data = data[4 + length :]
     return None
-
-
-def _with_packing(entries: list[Entry]) -> list[Entry]:
-    """Mark times that were given when the download was packed or unpacked."""
-    times = [entry.time for entry in entries if entry.time]
-    if len(times) < 2 or max(times) - min(times) > PACKING:
-        return entries
-    return [replace(entry, packed=True) for entry in entries]
