@@ -18,6 +18,7 @@ from tests.hidden.cases import (
     qkv_misfits,
     some_mask,
 )
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("09_efficient", efficient)
@@ -344,6 +345,9 @@ for causal in (False, True):
     )
 tiled.witness("errors", "C5", TILED, **{**QKV, "K": np.ones((4, 3))}, tile=2, options=RAISES)
 tiled.witness("errors", "C5", TILED, **{**QKV, "V": V4[:3]}, tile=2, options=RAISES)
+tiled.witness(
+    "errors", "C5", TILED, Q=Q3[None, :1], K=np.stack([K4[:2], K4[2:]]), V=V4[:2], tile=2, options=RAISES,
+)  # fmt: skip
 
 
 @tiled.hidden("values")
@@ -432,6 +436,11 @@ tiled.slip(
     "        mix, total = mix + (state[1] > 0)[..., None] * parts, total + (state[1] > 0)\n",
 )  # fmt: skip
 tiled.slip(
+    "G04", "tiles-normalised", "Each tile's output is divided by its own sum before it is joined: o is the sum of exp(score − m) · value, not yet divided.",
+    "powers @ V[..., keys, :]",
+    "powers @ V[..., keys, :] / np.where(np.isneginf(highest), 1, powers.sum(axis=-1))[..., None]",
+)  # fmt: skip
+tiled.slip(
     "G04", "not-normalised", "The division by the sum of exponentials is missing at the end.",
     "return mix / np.where(total > 0, total, 1)[..., None]", "return mix",
 )  # fmt: skip
@@ -440,7 +449,7 @@ tiled.slip(
     "range(0, m, tile)", "range(0, max(m - tile + 1, 1 if m < tile else 0), tile)",
 )  # fmt: skip
 tiled.slip(
-    "G05", "small-inputs-ignored", "With a tile larger than the number of keys nothing is computed.",
+    "G05", "small-inputs-ignored", "Keys that do not fill a whole tile are left out; with a tile larger than the number of keys these are all.",
     "range(0, m, tile)", "range(0, m // tile * tile or 0, tile)",
 )  # fmt: skip
 tiled.slip(
@@ -454,7 +463,7 @@ tiled.slip(
     "keys = np.arange(start, max(min(start + tile, m) - 1, start + 1))",
 )  # fmt: skip
 tiled.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "B01", "no-scale", SAID["no-scale"],
     "attention_scores(Q, K[..., keys, :])", "Q @ np.swapaxes(K[..., keys, :], -1, -2)",
 )  # fmt: skip
 tiled.slip(
@@ -514,7 +523,7 @@ tiled.slip(
     "np.where(np.isneginf(highest), 0, highest)", "highest",
 )  # fmt: skip
 tiled.slip(
-    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "powers @ V[..., keys, :]", "powers @ K[..., keys, :][..., np.arange(V.shape[-1]) % K.shape[-1]]",
 )  # fmt: skip
 tiled.slip(
@@ -522,12 +531,12 @@ tiled.slip(
     "V[..., keys, :]", "V[..., keys - start, :]",
 )  # fmt: skip
 tiled.slip(
-    "A26", "cut-to-integers", "Integer values come out truncated: the output took its dtype from V.",
+    "A26", "output-like-values", SAID["output-like-values"],
     "return mix / np.where(total > 0, total, 1)[..., None]",
     "return (mix / np.where(total > 0, total, 1)[..., None]).astype(V.dtype)",
 )  # fmt: skip
 tiled.slip(
-    "A21", "rounded", "Your output is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "return mix / np.where(total > 0, total, 1)[..., None]",
     "return np.round(mix / np.where(total > 0, total, 1)[..., None], 4)",
 )  # fmt: skip
@@ -569,6 +578,26 @@ def full_causal_mask(Q, K, V, tile, causal=False):
 
 
 @tiled.misconception(
+    "X02",
+    "Each tile gets a causal mask of its own, aligned at the end of the tile: only the last one fits.",
+)
+def mask_of_each_tile(Q, K, V, tile, causal=False):
+    if Q.shape[-1] != K.shape[-1] or K.shape[:-1] != V.shape[:-1] or Q.shape[:-2] != K.shape[:-2]:
+        raise ValueError("shapes")
+    n, m = Q.shape[-2], K.shape[-2]
+    state = np.full(Q.shape[:-1], -np.inf), np.zeros(Q.shape[:-1]), 0.0 * Q[..., :1] * V[..., :1, :]
+    for start in range(0, m, tile):
+        k, v = K[..., start : start + tile, :], V[..., start : start + tile, :]
+        scores = attention_scores(Q, k)
+        if causal:
+            scores = np.where(causal_mask(n, k.shape[-2]), scores, -np.inf)
+        highest = scores.max(axis=-1)
+        powers = np.exp(scores - np.where(np.isneginf(highest), 0, highest)[..., None])
+        state = merge_partial(*state, highest, powers.sum(axis=-1), powers @ v)
+    return state[2] / np.where(state[1] > 0, state[1], 1)[..., None]
+
+
+@tiled.misconception(
     "A09",
     "exp of large scores overflows, and of very low ones vanishes: the state needs the largest score so far.",
 )
@@ -602,16 +631,14 @@ def zero_filled(Q, K, V, tile, causal=False):
     return attention(Q, K, V)[0]
 
 
-@tiled.misconception(
-    "B61", "Your function returns the weights as well; here the output alone is asked for."
-)
-def tiled_with_weights(Q, K, V, tile, causal=False):
+@tiled.misconception("B61", SAID["with-the-weights"])
+def with_the_weights(Q, K, V, tile, causal=False):
     mask = causal_mask(Q.shape[-2], K.shape[-2]) if causal else None
     return attention(Q, K, V, mask)
 
 
-@tiled.misconception("B64", "Your function takes two axes only; any number of batch axes may lead.")
-def tiled_two_axes(Q, K, V, tile, causal=False):
+@tiled.misconception("B64", SAID["two-axes-only"])
+def two_axes_only(Q, K, V, tile, causal=False):
     n, d_k = Q.shape
     m, d_v = V.shape
     if K.shape != (m, d_k):
@@ -748,6 +775,10 @@ linear.witness(
     "values", "C3", LINEAR, Q=Q3[:1], K=np.array([[-15.0, 2.0], [900.0, -3.0]]), V=V4[:2]
 )
 linear.witness("causal", "C2", CAUSAL_LINEAR, Q=K4 / 2, K=K4, V=V4)
+linear.witness(
+    "causal", "C3", CAUSAL_LINEAR,
+    Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:2], K4[2:]]), V=np.stack([V4[:2], V4[2:]]),
+)  # fmt: skip
 for causal in (False, True):
     linear.witness(
         "memory", "C4", LONG_LINEAR, n=1500, causal=causal, options={"memory": 1500**2 / 2}
@@ -802,6 +833,10 @@ PHI = "np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))"
 linear.slip(
     "G08", "no-normaliser", "The division by the sum of φ(q)·φ(k) is missing: with values of 1 the result must be 1.",
     "return Q @ memory / (Q @ total[..., None])", "return Q @ memory",
+)  # fmt: skip
+linear.slip(
+    "G08", "causal-no-normaliser", "With `causal` the division by the sum of φ(q)·φ(k) is missing: with values of 1 the result must be 1.",
+    "return mixed / (Q * total).sum(axis=-1, keepdims=True)", "return mixed",
 )  # fmt: skip
 linear.slip(
     "G08", "divided-by-the-number-of-keys", "You divide by the number of keys; divide by the sum of φ(q)·φ(k).",
@@ -950,10 +985,8 @@ def quadratic_where_causal(Q, K, V, causal=False):
     return Q @ (np.swapaxes(K, -1, -2) @ V) / (Q @ K.sum(axis=-2)[..., None])
 
 
-@linear.misconception(
-    "B64", "Your function takes two axes only; any number of batch axes may lead."
-)
-def linear_two_axes(Q, K, V, causal=False):
+@linear.misconception("B64", SAID["two-axes-only"])
+def two_axes_only(Q, K, V, causal=False):
     Q, K = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (Q, K))
     memory, total = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1])
     output = np.zeros((len(Q), V.shape[1]))
@@ -1056,6 +1089,7 @@ def heads(rng, batch=(), h=6, g=3, n=5, m=7, d_k=4, d_v=2, dtype=float):
 grouped.witness("values", "C1", "grouped_query_attention(Q, K, V)[1]", **HEADS)
 grouped.witness("values", "C2", GROUPED, **HEADS)
 grouped.witness("values", "C2", GROUPED, Q=HEADS["Q"][:3], K=K4[None, :2], V=V4[None, :2])
+grouped.witness("values", "C2", GROUPED, Q=HEADS["Q"][:2], K=HEADS["K"], V=HEADS["V"])
 grouped.witness(
     "values", "C3", GROUPED,
     Q=np.stack([HEADS["Q"][:2], HEADS["Q"][2:]]), K=np.stack([HEADS["K"], 1 - HEADS["K"]])[:, :1],
@@ -1200,11 +1234,11 @@ grouped.slip(
     "    if g not in (1, h):\n        raise TypeError('groups')\n" + REPEATED,
 )  # fmt: skip
 grouped.slip(
-    "B61", "weights-first", "Both results are right but in the wrong order: (output, weights) is asked for.",
+    "B61", "weights-first", SAID["weights-first"],
     "return attention(Q, K, V, mask)", "return attention(Q, K, V, mask)[::-1]",
 )  # fmt: skip
 grouped.slip(
-    "B61", "output-only", "Your function returns the output alone; the weights are asked for as well.",
+    "B61", "output-only", SAID["output-only"],
     "return attention(Q, K, V, mask)", "return attention(Q, K, V, mask)[0]",
 )  # fmt: skip
 grouped.slip(
@@ -1218,7 +1252,7 @@ grouped.slip(
     "output, weights = attention(Q, K, V, mask)\n    return output.sum(axis=-3), weights",
 )  # fmt: skip
 grouped.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "B01", "no-scale", SAID["no-scale"],
     "attention(Q, K, V, mask)", "attention(Q * math.sqrt(Q.shape[-1]), K, V, mask)",
 )  # fmt: skip
 grouped.slip(
@@ -1226,15 +1260,15 @@ grouped.slip(
     "attention(Q, K, V, mask)", "attention(Q / math.sqrt(h // g), K, V, mask)",
 )  # fmt: skip
 grouped.slip(
-    "B57", "keys-as-values", "Your output is the mean of the keys: the weights belong to the values.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "return attention(Q, K, V, mask)",
     "weights = attention(Q, K, V, mask)[1]\n    return weights @ K, weights",
 )  # fmt: skip
 grouped.slip(
-    "B47", "mask-not-used", "The mask has no effect.", "attention(Q, K, V, mask)", "attention(Q, K, V)",
+    "B47", "mask-not-used", SAID["mask-not-used"], "attention(Q, K, V, mask)", "attention(Q, K, V)",
 )  # fmt: skip
 grouped.slip(
-    "B38", "mask-the-other-way", "Your mask works the other way round: here True means visible.",
+    "B38", "mask-the-other-way", SAID["mask-the-other-way"],
     "attention(Q, K, V, mask)", "attention(Q, K, V, None if mask is None else ~mask)",
 )  # fmt: skip
 grouped.slip(
@@ -1252,7 +1286,7 @@ grouped.slip(
     "    return attention(Q, K, V, mask)",
 )  # fmt: skip
 grouped.slip(
-    "B32", "mean-for-nothing", "A query that sees nothing gets the mean of all values: a finite penalty makes all its scores equal. Its weights must be 0.",
+    "B32", "mean-for-nothing", SAID["mean-for-nothing"],
     "return attention(Q, K, V, mask)",
     "scores = attention_scores(Q, K)\n"
     "    if mask is not None:\n        scores = np.where(mask, scores, -1e9)\n"
@@ -1260,7 +1294,7 @@ grouped.slip(
     "    weights = e / e.sum(axis=-1, keepdims=True)\n    return weights @ V, weights",
 )  # fmt: skip
 grouped.slip(
-    "B31", "nan-for-nothing", "A query that sees nothing gets NaN (−inf − (−inf)): give it weights 0.",
+    "B31", "nan-rows", SAID["nan-rows"],
     "return attention(Q, K, V, mask)",
     "scores = attention_scores(Q, K)\n"
     "    if mask is not None:\n        scores = np.where(mask, scores, -np.inf)\n"
