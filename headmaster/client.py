@@ -43,6 +43,8 @@ POLL = 0.2  # seconds between looks at S's processor time and disk
 MAX_NESTED = 50  # calls of the student's code from within callbacks from within …
 MAX_LINES = 20  # of the student's own in a traceback
 MAX_SAID = 1_000  # pieces of printed text and warnings of one call
+MAX_SHARED = 256  # values that T watches for changes between calls
+MAX_SHARED_BYTES = 64 << 20
 MAX_SOURCE = 200_000  # characters of a student's cell that T looks into for its definitions
 
 
@@ -85,6 +87,8 @@ class Client:
         self._in_grace = False
         self._depth = 0
         self._random = wire.GlobalRandom()
+        self._table = wire.Table()
+        self._given_up: list[int] | None = []  # numbers that S has not been told of; None: all
         self._baseline = Baseline()
 
     # ----------------------------------------------------------------------------- limits
@@ -201,36 +205,35 @@ class Client:
 
     def name(self, name: str) -> Any:
         """Return the present value of a name of the student's; raises KeyError if none."""
-        self.send(["name", name], [])
-        head, buffers = self._receive()
-        if head == ["absent"]:
-            raise KeyError(name)
-        return self._understand(head, buffers, [], name)
+        return self._ask(["name", name], [], name=name)
 
     def call(self, number: int, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of the student's."""
-        return self._ask(["call", number], [list(args), kwargs])
+        return self._ask(["call", number], [args, kwargs])
 
     def do(self, verb: str, number: int, *args: Any) -> Any:
         """Apply one of `student.VERBS` to an object of the student's."""
-        return self._ask(["do", verb, number], [list(args)])
+        return self._ask(["do", verb, number], [args])
 
     def measure(self, number: int, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, float]:
         """Call a function; returns its result and the most memory that the call held, in bytes."""
         measurement = Measurement(self.gauge)
-        value = self._ask(["measure", number], [list(args), kwargs], measurement)
+        value = self._ask(["measure", number], [args, kwargs], measurement)
         if not measurement.complete:
             self.broken("a result that was not measured")
         return value, measurement.result()
 
     def _ask(
-        self, head: wire.Head, values: list[Any], measurement: Measurement | None = None
+        self,
+        head: wire.Head,
+        values: list[Any],
+        measurement: Measurement | None = None,
+        name: str | None = None,
     ) -> Any:
         if self._depth >= MAX_NESTED:
             raise RecursionError("too many calls of calls of calls")
-        encoder = wire.Encoder(self._node)
-        nodes = [encoder.encode(value) for value in values]
-        nodes.append(encoder.encode(self._settings()))
+        first, encoder = self._table.next, wire.Encoder(self._node, self._table)
+        nodes = self._nodes(encoder, values)
         self._depth += 1
         try:
             if measurement:
@@ -244,11 +247,34 @@ class Client:
                     self._measure(measurement, answer)
                 else:
                     break
+        except BaseException:
+            self._start_over()
+            raise
         finally:
             self._depth -= 1
         if measurement:
             measurement.fetched(self.channel.received)
-        return self._understand(answer, buffers, encoder.seen, None)
+        return self._understand(answer, buffers, first, name)
+
+    def _start_over(self) -> None:
+        """Share nothing that was shared before: S's answer to the last request is unknown."""
+        self._table, self._given_up = wire.Table(), None
+
+    def _nodes(self, encoder: wire.Encoder, values: list[Any]) -> list[wire.Node]:
+        """Return the nodes of a request's values, of the news for S, and of the settings."""
+        first = self._table.next
+        try:
+            numbers = self._table.changed()
+            changes = [[number, encoder.again(number)] for number in numbers]
+            nodes = [encoder.encode(value) for value in values]
+            settings = encoder.apart().encode(self._settings())
+        except BaseException:
+            self._table.rewind(first)
+            raise
+        self._table.agree(numbers)
+        self._give_up(self._table.given_up())
+        news, self._given_up = [self._given_up, changes, self._table.next], []
+        return [*nodes, news, settings]
 
     def _settings(self) -> dict[str, Any]:
         """Return what S needs to know of T's state for the next call."""
@@ -272,43 +298,59 @@ class Client:
     # ---------------------------------------------------------------------------- answers
 
     def _understand(
-        self, head: wire.Head, buffers: list[bytearray], seen: list[Any], name: str | None
+        self, head: wire.Head, buffers: list[bytearray], first: int, name: str | None
     ) -> Any:
-        """Return the value of an answer, or raise what it says that was raised."""
+        """Return the value of an answer, or raise what it says that was raised.
+
+        `first` is the table's next number when the request was made.
+        """
         if self.stopped:  # the interrupted call has ended, in whatever way
+            self._start_over()
             raise StudentStopped(self.stopped)
-        decoder = wire.Decoder(buffers, lambda node: self._proxy(node, name), seen)
+        decoder = wire.Decoder(buffers, lambda node: self._proxy(node, name), self._table)
         try:
             if head[0] == "value":
-                _, node, changed, said, moved = head
+                _, node, changed, said, moved, given_up = head
                 self._take_changes(decoder, changed)
-                value, error = decoder.decode(node), None
+                holder, error = [decoder.decode(node)], None
             elif head[0] == "raised":
-                _, names, node, changed, said, moved, frames = head
+                _, names, node, changed, said, moved, given_up, frames = head
                 self._take_changes(decoder, changed)
-                value, error = None, self._exception(names, decoder.decode(node))
+                holder, error = [None], self._exception(names, decoder.decode(node))
                 error.__student_lines__ = self._lines(frames)
             else:
                 raise wire.WireError(f"an answer called {head[0][:20]!r}")
             said = _check_said(said)
             if moved is not None:
-                wire.set_random(decoder.decode(moved))
+                wire.set_random(decoder.apart().decode(moved))
                 self._random.moved()
+            self._share(decoder, holder, given_up, first)
         except (wire.WireError, TypeError, ValueError, LookupError, RecursionError) as wrong:
             self.broken(str(wrong))
         self._pass_on(said)
         if error is not None:
             raise error
-        return value
+        return holder[0]
 
     def _take_changes(self, decoder: wire.Decoder, changed: Any) -> None:
         if type(changed) is not list:
             raise wire.WireError("wrong changes")
-        given = len(decoder.seen)
-        for index, node in changed:
-            if type(index) is not int or not 0 <= index < given:
-                raise wire.WireError("a change of nothing")
-            wire.write_back(decoder.seen[index], decoder.decode(node))
+        for number, node in changed:
+            decoder.write_back(number, node)
+        self._table.agree(number for number, _ in changed)
+
+    def _share(self, decoder: wire.Decoder, holder: list[Any], given_up: Any, first: int) -> None:
+        """Keep the table of what both sides hold: the answer, and what S keeps of the request."""
+        if type(given_up) is not list or not all(type(number) is int for number in given_up):
+            raise wire.WireError("wrong numbers")
+        decoder.parcel(holder)
+        self._table.forget(given_up)
+        self._table.agree(range(first, self._table.next))
+        self._give_up(self._table.trim(MAX_SHARED, MAX_SHARED_BYTES))
+
+    def _give_up(self, numbers: list[int]) -> None:
+        if self._given_up is not None:
+            self._given_up += numbers
 
     def _exception(self, names: Any, arguments: Any) -> BaseException:
         if type(names) is not list or type(arguments) is not tuple:
@@ -395,7 +437,7 @@ class Client:
             function = self.callbacks[number]
         except (wire.WireError, ValueError, TypeError) as wrong:
             self.broken(str(wrong))
-        encoder = wire.Encoder(self._node, decoder.seen)
+        encoder = wire.Encoder(self._node, decoder.table)
         try:
             answer = ["result", encoder.encode(function(*args, **kwargs))]
         except Exception as error:

@@ -130,7 +130,7 @@ class RemoteType(type):
         """Return an attribute of the student's class."""
         if name.startswith("__") or cls.__client__ is None:
             raise AttributeError(name)
-        return _frozen(cls.__client__.do("getattr", cls.__number__, name))
+        return cls.__client__.do("getattr", cls.__number__, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         """Set an attribute of the student's class."""
@@ -160,7 +160,7 @@ class Remote(metaclass=RemoteType):
             return lambda *a, **k: self.__client__.measure(number_of(self), a, k)
         if name.startswith("__"):
             raise AttributeError(name)
-        return _frozen(self.__client__.do("getattr", number_of(self), name))
+        return self.__client__.do("getattr", number_of(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the student's object."""
@@ -194,13 +194,6 @@ class Remote(metaclass=RemoteType):
         """Compare by identity, like `==`."""
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
-
-
-def _frozen(value: Any) -> Any:
-    """Make an attribute's array read-only: writing into T's copy would change nothing in S."""
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
-    return value
 
 
 def _forward(special: str) -> Callable[..., Any]:

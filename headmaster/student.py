@@ -4,13 +4,14 @@ Nothing secret was ever in this process' memory, and nothing that it says decide
 itself: T reads every answer as data. The requests are lists `[op, …]`:
 
     run     source, number                          a cell of the notebook
-    name    name                                    the present value of a global name
-    call    object, arguments, keywords, settings   a function
+    name    name, news, settings                    the present value of a global name
+    call    object, arguments, keywords, news, settings    a function
     measure like call                               the same, with its peak of memory
-    do      verb, object, arguments, settings       an attribute, an operator, an item …
+    do      verb, object, arguments, news, settings an attribute, an operator, an item …
     go, fetch, result, error                        the steps within a measurement, a callback
 
-and the answers `ran`, `value`, `raised`, `absent`, `callback`, `ready`, `done`.
+and the answers `ran`, `value`, `raised`, `callback`, `ready`, `done`. `news` are what T no longer
+holds of what S gave it, what T has changed of what S holds, and the next number of the table.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import warnings
 from _tracemalloc import get_traced_memory, reset_peak
 from _tracemalloc import start as start_tracing
 from _tracemalloc import stop as stop_tracing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ class Server:
         self.busy = False  # student code runs: an interrupt is meant for it
         self.objects: list[Any] = []  # what T holds proxies of, by number
         self.random = wire.GlobalRandom()
+        self.table = wire.Table()
         self.nodes: dict[int, wire.Node] = {}  # id of an object → the node that describes it
 
     def serve(self) -> None:
@@ -144,39 +146,51 @@ class Server:
     def _request(self, head: wire.Head, buffers: list[bytearray]) -> None:
         outer, self.shell.sink = self.shell.sink, shell.Sink(self.shell.sink.most)
         try:
-            self._reply(head, wire.Decoder(buffers, self._object))
+            if head[-2][0] is None:  # T starts over
+                self.table = wire.Table()
+            self._reply(head, wire.Decoder(buffers, self._object, self.table))
         finally:
             self.shell.sink = outer
 
     def _reply(self, head: wire.Head, decoder: wire.Decoder) -> None:
-        if head[0] == "name" and head[1] not in self.shell.user_ns:
-            self.channel.send(["absent"])
-            return
-        given: list[Any] = []
+        first = self.table.next
         try:
-            function, args, kwargs = self._meaning(head, decoder)
-            given = self._snapshots(decoder, len(decoder.seen))
-            with self._settings({} if head[0] == "name" else decoder.decode(head[-1])):
+            function, args, kwargs = self._understand(head, decoder)
+            with self._settings(decoder.apart().decode(head[-1])):
                 self.busy = True
                 call = self._measured if head[0] == "measure" else _simply
                 value = call(function, args, kwargs)
-                self._send_value(value, decoder, given)
+                self._send_value(value)
         except BaseException as error:
             self.busy = False
-            self._send_error(error, decoder, given)
+            self._send_error(error, head, first)
         finally:
             self.busy = False
 
+    def _understand(
+        self, head: wire.Head, decoder: wire.Decoder
+    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+        """Return the function, the arguments and the keywords of a request; take T's news."""
+        first = self.table.next
+        given_up, changes, _ = head[-2]
+        for number, node in changes:
+            decoder.write_back(number, node)
+        self.table.agree(number for number, _ in changes)
+        self.table.forget(given_up or ())
+        function, args, kwargs = self._meaning(head, decoder)
+        decoder.parcel([args, kwargs])
+        self.table.agree(range(first, self.table.next))
+        return function, args, kwargs
+
     def _meaning(
         self, head: wire.Head, decoder: wire.Decoder
-    ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
-        """Return the function, the arguments and the keywords that a request means."""
+    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
         if head[0] == "name":
             return self.shell.user_ns.__getitem__, [head[1]], {}
         if head[0] == "do":
-            _, verb, number, args, _ = head
+            _, verb, number, args, _, _ = head
             return VERBS[verb], [self.objects[number], *decoder.decode(args)], {}
-        _, number, args, kwargs, _ = head
+        _, number, args, kwargs, _, _ = head
         return self.objects[number], decoder.decode(args), decoder.decode(kwargs)
 
     @contextlib.contextmanager
@@ -202,7 +216,7 @@ class Server:
             noted.append({"output_type": "warning", "warning": [names, text, *place]})
 
     def _measured(
-        self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Call `function` between T's two looks at this process' memory."""
         gc.collect()
@@ -227,44 +241,50 @@ class Server:
 
     # --------------------------------------------------------------------------- answers
 
-    def _send_value(self, value: Any, decoder: wire.Decoder, given: list[Any]) -> None:
-        encoder = wire.Encoder(self._node, decoder.seen)
-        changed = self._changes(encoder, decoder, given)
-        node = encoder.encode(value)
-        rest = [changed, self._said(), self._random_moved(encoder)]
+    def _send_value(self, value: Any) -> None:
+        first, encoder = self.table.next, wire.Encoder(self._node, self.table)
+        try:
+            changed = self._changes(encoder)
+            node = encoder.encode(value)
+            rest = [changed, self._said(), self._random_moved(encoder)]
+        except BaseException:
+            self.table.rewind(first)
+            raise
         self.busy = False
-        self.channel.send(["value", node, *rest], encoder.buffers)
+        self.table.agree(range(first, self.table.next))
+        self.channel.send(["value", node, *rest, self.table.given_up()], encoder.buffers)
 
-    def _send_error(self, error: BaseException, decoder: wire.Decoder, given: list[Any]) -> None:
+    def _send_error(self, error: BaseException, head: wire.Head, first: int) -> None:
+        self._number_like_the_request(head, first)
         if isinstance(error, wire.Unsendable):
             error = TypeError(f"the result cannot be judged: {error}")
         arguments = tuple(map(_plain_argument, error.args[:20]))
-        encoder = wire.Encoder(self._node, decoder.seen)
+        first, encoder = self.table.next, wire.Encoder(self._node, self.table)
         try:
-            changed = self._changes(encoder, decoder, given)
+            changed = self._changes(encoder)
             node = encoder.encode(arguments)
             moved = self._random_moved(encoder)
         except BaseException:  # what it left behind cannot be handed over
-            encoder, changed, moved = wire.Encoder(self._node), [], None
+            self.table.rewind(first)
+            encoder, changed, moved = wire.Encoder(self._node, self.table), [], None
             node = encoder.encode(arguments)
         names = [kind.__name__ for kind in type(error).__mro__]
-        rest = [changed, self._said(), moved, _own_frames(error)]
+        rest = [changed, self._said(), moved, self.table.given_up(), _own_frames(error)]
         self.channel.send(["raised", names, node, *rest], encoder.buffers)
 
-    def _changes(
-        self, encoder: wire.Encoder, decoder: wire.Decoder, given: list[Any]
-    ) -> list[list[Any]]:
-        """Return `[number, new contents]` of each argument that the call changed in place."""
-        now = self._snapshots(decoder, len(given))
-        return [[i, encoder.again(i)] for i, old in enumerate(given) if old != now[i]]
+    def _number_like_the_request(self, head: wire.Head, first: int) -> None:
+        """After a request that could not be read to its end, go on with T's next number."""
+        last = head[-2][-1]
+        if self.table.next < last:
+            self.table.rewind(first)
+            self.table.next = last
 
-    def _snapshots(self, decoder: wire.Decoder, count: int) -> list[Any]:
-        encoder = wire.Encoder(self._node, list(decoder.seen))
-        snapshots = []
-        for index in range(count):
-            encoder.buffers = []
-            snapshots.append((encoder.contents(index), encoder.buffers))
-        return snapshots
+    def _changes(self, encoder: wire.Encoder) -> list[list[Any]]:
+        """Return `[number, new contents]` of each shared value that has changed here."""
+        numbers = self.table.changed()
+        changes = [[number, encoder.again(number)] for number in numbers]
+        self.table.agree(numbers)
+        return changes
 
     def _said(self) -> list[list[Any]]:
         """Return what was printed and warned during the call, in order."""
@@ -277,7 +297,7 @@ class Server:
         return said
 
     def _random_moved(self, encoder: wire.Encoder) -> wire.Node:
-        return encoder.encode(wire.pack_random()) if self.random.moved() else None
+        return encoder.apart().encode(wire.pack_random()) if self.random.moved() else None
 
     # -------------------------------------------------------------------- objects and names
 
@@ -309,7 +329,7 @@ class Server:
                 break
             self._answer(head, buffers)
         self.busy = busy
-        value = wire.Decoder(buffers, self._object, encoder.seen).decode(head[-1])
+        value = wire.Decoder(buffers, self._object, encoder.table).decode(head[-1])
         if head[0] == "error":
             raise getattr(__import__("builtins"), head[1], Exception)(*value)
         return value
@@ -338,7 +358,7 @@ class Server:
         return ["object", self._node(type(x)), _signature(x) if callable(x) else None]
 
 
-def _simply(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _simply(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
 

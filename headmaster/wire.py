@@ -6,9 +6,10 @@ a tag. `Decoder` trusts nothing that it reads: it builds exact builtin types and
 fixed set of dtypes, and whatever else arrives is a `WireError`. So a lying subclass becomes the
 plain array it holds, and nothing that S sends can run code in T.
 
-Mutable values are numbered in the order in which they are met. Both ends keep the same table, so
+Mutable values are numbered in the order in which they are met. Both ends keep the same `Table`, so
 that a reply can say "your third argument" (`["=", 2]`): a function that returns its own argument
-returns it, and changes in place find their way home.
+returns it, and changes in place find their way to the other side, also between calls: as long as
+one side still holds what it was given, each tells the other when its own has changed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import struct
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,114 @@ def _plain_array(x: np.ndarray) -> np.ndarray:
     return x
 
 
+# ------------------------------------------------------------- values that both sides hold
+
+
+class Table:
+    """The mutable values that both sides know by number, and what each held when both agreed.
+
+    A value stays in the table while the side that was given it holds it anywhere outside: its
+    `Parcel` tells by counting references. So a function that keeps its argument, or hands out its
+    own list, shares it with the test as it would in one process.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, Any] = {}
+        self.next = 0
+        self.agreed: dict[int, Any] = {}  # number → snapshot
+        self.parcels: list[Parcel] = []
+        self._numbers: dict[int, int] = {}  # id → number
+
+    def add(self, value: Any) -> int:
+        """Give a value the next number."""
+        number = self.next
+        self.next += 1
+        self.put(number, value)
+        return number
+
+    def put(self, number: int, value: Any) -> None:
+        """Let a number stand for a value."""
+        self.forget([number])
+        self.values[number] = value
+        self._numbers[id(value)] = number
+
+    def number(self, value: Any) -> int | None:
+        """Return a value's number, None if it has none."""
+        return self._numbers.get(id(value))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Take values out of the table; unknown numbers are ignored."""
+        for number in list(numbers):
+            if number in self.values:
+                del self._numbers[id(self.values.pop(number))]
+            self.agreed.pop(number, None)
+
+    def rewind(self, number: int) -> None:
+        """Take out everything from this number on: it was never sent."""
+        self.forget([n for n in self.values if n >= number])
+        self.next = number
+
+    def given_up(self) -> list[int]:
+        """Forget what was received and is no longer held here; return the numbers."""
+        gone = [parcel for parcel in self.parcels if not parcel.held()]
+        self.parcels = [parcel for parcel in self.parcels if parcel not in gone]
+        numbers = [n for parcel in gone for n in parcel.numbers if n in self.values]
+        self.forget(numbers)
+        return numbers
+
+    def agree(self, numbers: Iterable[int]) -> None:
+        """Remember what these values hold now: both sides have the same."""
+        self.agreed.update(self._look(n for n in numbers if n in self.values))
+
+    def changed(self) -> list[int]:
+        """Return the numbers of the values that no longer hold what both sides agreed on."""
+        now = self._look(self.agreed)
+        return [number for number, old in self.agreed.items() if now[number] != old]
+
+    def trim(self, most: int, most_bytes: int) -> list[int]:
+        """Forget the oldest values while there are too many; return their numbers."""
+        sizes = {n: sum(map(len, seen[1])) for n, seen in self.agreed.items() if seen}
+        kept, gone = sum(sizes.values()), []
+        for number in self.values:
+            if len(self.values) - len(gone) <= most and kept <= most_bytes:
+                break
+            kept -= sizes.get(number, 0)
+            gone.append(number)
+        self.forget(gone)
+        return gone
+
+    def _look(self, numbers: Iterable[int]) -> dict[int, Any]:
+        """Return what values hold now, to compare with `==`; None where that cannot be said."""
+        glance = Table()  # what a look numbers, the other side never learns
+        glance.values, glance.next = dict(self.values), self.next
+        glance._numbers = dict(self._numbers)
+        encoder, seen = Encoder(lambda x: ["?", id(x)], glance), {}
+        for number in numbers:
+            encoder.buffers = []
+            try:
+                seen[number] = (encoder.contents(number), encoder.buffers)
+            except (Unsendable, RecursionError):
+                seen[number] = None
+        return seen
+
+
+class Parcel:
+    """Values that one message brought: kept in the table while anything outside holds one."""
+
+    def __init__(self, table: Table, first: int, holder: list[Any], tuples: list[tuple]) -> None:
+        self.numbers = [n for n in table.values if n >= first]
+        self._holder = holder  # keeps the references among the values as they are
+        self._parts = [*(table.values[n] for n in self.numbers), *tuples]
+        self._alone = self._count()
+
+    def held(self) -> bool:
+        """Tell whether one of the values has more references than when it came."""
+        return any(now > alone for now, alone in zip(self._count(), self._alone, strict=True))
+
+    def _count(self) -> list[int]:
+        return list(map(sys.getrefcount, self._parts))
+
+
 # ----------------------------------------------------------------------------------- encoder
 
 
@@ -186,14 +295,13 @@ class Encoder:
     """Turns values into nodes and buffers.
 
     `handle(x)` returns the node of a value that is not plain data, or raises Unsendable.
-    `seen` is the table of mutable values, shared with the request that this message answers.
+    `table` holds the mutable values that both sides know.
     """
 
-    def __init__(self, handle: Callable[[Any], Node], seen: list[Any] | None = None):
+    def __init__(self, handle: Callable[[Any], Node], table: Table | None = None):
         self.handle = handle
         self.buffers: list[bytes] = []
-        self.seen: list[Any] = [] if seen is None else seen
-        self._index = {id(x): i for i, x in enumerate(self.seen)}
+        self.table = Table() if table is None else table
         self._open: set[int] = set()
         self._depth = 0
 
@@ -201,7 +309,7 @@ class Encoder:
         """Return the node of `x`."""
         if x is None or type(x) in (bool, str):
             return x
-        known = self._index.get(id(x))
+        known = self.table.number(x)
         if known is not None:
             if known in self._open:
                 raise Unsendable("a value that contains itself cannot be handed over")
@@ -214,26 +322,31 @@ class Encoder:
         finally:
             self._depth -= 1
 
-    def contents(self, index: int) -> Node:
-        """Return the node of what value number `index` holds now (not a reference to it)."""
-        x = self.seen[index]
-        self._open.add(index)
+    def contents(self, number: int) -> Node:
+        """Return the node of what this value holds now (not a reference to it)."""
+        self._open.add(number)
         try:
-            return self._mutable(x)
+            return self._mutable(self.table.values[number])
         finally:
-            self._open.discard(index)
+            self._open.discard(number)
 
-    def again(self, index: int) -> Node:
-        """Return the node of a new value that holds what value number `index` holds now."""
-        self.seen.append(self.seen[index])
-        return self.contents(index)
+    def again(self, number: int) -> Node:
+        """Return the node of a new value that holds what this one holds now."""
+        first = self.table.next
+        self.table.next += 1  # the other side gives the new value a number
+        node = self.contents(number)
+        self.table.forget(range(first, self.table.next))  # as `Decoder.write_back` does
+        return node
+
+    def apart(self) -> Encoder:
+        """Return an encoder for a part of the same message that has nothing in common with it."""
+        other = Encoder(self.handle)
+        other.buffers = self.buffers
+        return other
 
     def _encode(self, x: Any) -> Node:
         if _is_mutable(x):
-            index = len(self.seen)
-            self.seen.append(x)
-            self._index[id(x)] = index
-            return self.contents(index)
+            return self.contents(self.table.add(x))
         return self._immutable(x)
 
     def _mutable(self, x: Any) -> Node:
@@ -361,11 +474,13 @@ class Decoder:
         self,
         buffers: Sequence[bytes | bytearray],
         handle: Callable[[Node], Any],
-        seen: list[Any] | None = None,
+        table: Table | None = None,
     ):
         self.buffers = buffers
         self.handle = handle
-        self.seen: list[Any] = [] if seen is None else seen
+        self.table = Table() if table is None else table
+        self._first = self.table.next
+        self._tuples: list[tuple] = []
         self._open: set[int] = set()
         self._depth = 0
         self._nodes = 0
@@ -398,10 +513,32 @@ class Decoder:
         finally:
             self._depth -= 1
 
+    def parcel(self, holder: list[Any]) -> None:
+        """Let the table watch over what was decoded. `holder` has the only references to it."""
+        if self.table.next > self._first:
+            parcel = Parcel(self.table, self._first, holder, self._tuples)
+            self.table.parcels.append(parcel)
+
+    def write_back(self, number: Any, node: Node) -> None:
+        """Make a value hold what the other side says that its own holds now.
+
+        A number that this side has forgotten meanwhile is passed over.
+        """
+        if type(number) is not int:
+            raise WireError("a change of nothing")
+        first, new = self.table.next, self.decode(node)
+        if number in self.table.values:
+            write_back(self.table.values[number], new)
+        # What the new contents hold lives inside an older value: it needs no number of its own.
+        self.table.forget(range(first, self.table.next))
+
+    def apart(self) -> Decoder:
+        """Return a decoder for what `Encoder.apart` encoded."""
+        return Decoder(self.buffers, self.handle)
+
     def _number(self, value: Any) -> int:
         """Give a mutable value the next number; it may be referred to once it is complete."""
-        self.seen.append(value)
-        return len(self.seen) - 1
+        return self.table.add(value)
 
     def _buffer(self, where: Any) -> bytearray | bytes:
         if type(where) is not int or not 0 <= where < len(self.buffers):
@@ -410,9 +547,9 @@ class Decoder:
 
     def _reference(self, node: Node) -> Any:
         (index,) = node[1:]
-        if type(index) is not int or not 0 <= index < len(self.seen) or index in self._open:
+        if type(index) is not int or index not in self.table.values or index in self._open:
             raise WireError("a reference to nothing")
-        return self.seen[index]
+        return self.table.values[index]
 
     def _int(self, node: Node) -> int:
         (text,) = node[1:]
@@ -468,9 +605,10 @@ class Decoder:
         flat = np.empty(len(node) - 2, object)
         for i, item in enumerate(node[2:]):
             flat[i] = self._plain(item)
-        self.seen[index] = flat.reshape(shape)
+        array = flat.reshape(shape)
+        self.table.put(index, array)
         self._open.discard(index)
-        return self.seen[index]
+        return array
 
     def _plain(self, node: Node) -> Any:
         """Decode an element of an object array: no handle, so that no comparison asks S."""
@@ -520,7 +658,8 @@ class Decoder:
         return frozenset(items)
 
     def _tuple(self, node: Node) -> tuple:
-        return tuple([self._decode(item) for item in node[1:]])
+        self._tuples.append(tuple([self._decode(item) for item in node[1:]]))
+        return self._tuples[-1]
 
     def _named(self, node: Node) -> FieldTuple:
         fields, values = node[1], [self._decode(item) for item in node[2:]]
@@ -528,7 +667,8 @@ class Decoder:
             raise WireError("a wrong named tuple")
         if not all(type(f) is str and f.isidentifier() and f[0] != "_" for f in fields):
             raise WireError("a wrong named tuple")
-        return FieldTuple(fields, values)
+        self._tuples.append(FieldTuple(fields, values))
+        return self._tuples[-1]
 
     def _slice(self, node: Node) -> slice:
         start, stop, step = node[1:]
@@ -629,8 +769,10 @@ def _check_hashes(keys: list[Any]) -> None:
 def write_back(old: Any, new: Any) -> None:
     """Make T's own argument hold what S says that it left in it; raises WireError."""
     if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
-        if old.shape != new.shape or not old.flags.writeable:
+        if old.size != new.size or not old.flags.writeable:
             raise WireError("a change that the argument does not allow")
+        if old.shape != new.shape:
+            old.resize(new.shape, refcheck=False)  # of the same size: nothing moves
         old[...] = new
     elif type(old) is list and type(new) is list:
         old[:] = new

@@ -182,6 +182,9 @@ def points_in_one_process(course: Path, names: str, attack: str, answers: str) -
         os.environ["GRADING_SEED"] = "5"
         os.chdir(tempfile.mkdtemp())
         sys.path.insert(0, str(course))
+        # tests/library may have been imported here before, and has the same name.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "library"]:
+            del sys.modules[name]
         notebook = shell.make_shell()
         shell.attach(notebook)
         for source in (SETUP, names, attack, answers):

@@ -194,6 +194,36 @@ attack("string of numbers", "cheat = lambda *a, **k: 'array([[0.3, 0.3, 0.4]])'"
 attack("returns its argument", "cheat = lambda x, *a, **k: x")
 attack("returns None", "cheat = lambda *a, **k: None")
 attack(
+    "keeps every argument and changes it during later calls",
+    """
+    kept = []
+    def cheat(x, *a, **k):
+        for old in kept:
+            try: old[...] = 0
+            except TypeError: old.clear()
+        kept.append(x)
+        return np.zeros((2, 3))
+    """,
+)
+attack(
+    "hands out one array and fills it when it is looked at again",
+    """
+    answer = np.zeros((2, 3))
+    def cheat(x, *a, **k):
+        answer[:] = 2 * np.asarray(x) if k or a else answer + 1
+        return answer
+    """,
+)
+attack(
+    "calls everything its argument",
+    """
+    seen = {}
+    def cheat(x, *a, **k):
+        seen.setdefault(0, x)
+        return seen[0]
+    """,
+)
+attack(
     "changes the argument, so that the expected value is computed from zeros",
     """
     def cheat(x, *a, **k):

@@ -75,7 +75,7 @@ def ended(answer: bytes, **more: Any) -> str:
 
 
 def value(node: Any, *buffers: bytes) -> bytes:
-    return frame(["value", node, [], [], None], *buffers)
+    return frame(["value", node, [], [], None, []], *buffers)
 
 
 # ------------------------------------------------------------------------------ right answers
@@ -87,7 +87,7 @@ def test_a_right_answer_is_a_value() -> None:
 
 def test_what_was_raised_is_raised_by_its_builtin_type() -> None:
     answer = frame(
-        ["raised", ["ShapeError", "ValueError", "Exception"], ["t", "no"], [], [], None, []]
+        ["raised", ["ShapeError", "ValueError", "Exception"], ["t", "no"], [], [], None, [], []]
     )
     with pytest.raises(ValueError, match="no") as caught:
         asked(answer)
@@ -97,7 +97,7 @@ def test_what_was_raised_is_raised_by_its_builtin_type() -> None:
 @pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "Own"])
 def test_what_is_no_exception_is_no_answer_to_a_test_that_catches_exceptions(name: str) -> None:
     with pytest.raises(StudentLeft):
-        asked(frame(["raised", [name, "BaseException", "object"], ["t"], [], [], None, []]))
+        asked(frame(["raised", [name, "BaseException", "object"], ["t"], [], [], None, [], []]))
 
 
 # ------------------------------------------------------------------------------ wrong answers
@@ -111,17 +111,24 @@ WRONG = {
     "another name": frame(["ran", None, None]),
     "too short": frame(["value"]),
     "too long": frame(["value", 1, 2, 3, 4, 5, 6]),
-    "a number": frame(["value", 1, [], [], None]),
-    "changes that are none": frame(["value", None, 7, [], None]),
-    "a change of nothing": frame(["value", None, [[9, None]], [], None]),
-    "a change of another kind": frame(["value", None, [[0, "text"]], [], None]),
-    "prints that are none": frame(["value", None, [], [["stdout", 1]], None]),
-    "a stream that is none": frame(["value", None, [], [["stdin", "x"]], None]),
-    "a warning without a class": frame(["value", None, [], [["warning", [], "x", "f", 1]], None]),
-    "a random state that is none": frame(["value", None, [], [], ["l"]]),
-    "an exception without a name": frame(["raised", [], ["t"], [], [], None, []]),
-    "an exception named as code": frame(["raised", ["x()", "Exception"], ["t"], [], [], None, []]),
-    "frames that are none": frame(["raised", ["ValueError", "Exception"], ["t"], [], [], None, 3]),
+    "a number": frame(["value", 1, [], [], None, []]),
+    "changes that are none": frame(["value", None, 7, [], None, []]),
+    "a change of nothing": frame(["value", None, [["x", None]], [], None, []]),
+    "values given up that are none": frame(["value", None, [], [], None, ["x"]]),
+    "a change of another kind": frame(["value", None, [[0, "text"]], [], None, []]),
+    "prints that are none": frame(["value", None, [], [["stdout", 1]], None, []]),
+    "a stream that is none": frame(["value", None, [], [["stdin", "x"]], None, []]),
+    "a warning without a class": frame(
+        ["value", None, [], [["warning", [], "x", "f", 1]], None, []]
+    ),
+    "a random state that is none": frame(["value", None, [], [], ["l"], []]),
+    "an exception without a name": frame(["raised", [], ["t"], [], [], None, [], []]),
+    "an exception named as code": frame(
+        ["raised", ["x()", "Exception"], ["t"], [], [], None, [], []]
+    ),
+    "frames that are none": frame(
+        ["raised", ["ValueError", "Exception"], ["t"], [], [], None, [], 3]
+    ),
     "a callback that was not given": frame(["callback", 0, ["l"], ["d"]]),
     "a callback of another kind": frame(["callback", "f", ["l"], ["d"]]),
     "an unmeasured step": frame(["done", 1]),
@@ -168,11 +175,11 @@ HEADS = st.recursive(
         st.booleans(),
         st.integers(-2, 3),
         st.sampled_from(
-            "value raised callback absent ran ready done ok h o k l d t a object class function "
+            "value raised callback ran ready done ok h o k l d t a object class function "
             "module exception ValueError Exception stdout warning numpy math 0x1 x".split()
         ),
     ),
-    lambda inner: st.lists(inner, max_size=7),
+    lambda inner: st.lists(inner, max_size=8),
     max_leaves=30,
 )
 

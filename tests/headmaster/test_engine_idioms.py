@@ -111,6 +111,79 @@ IDIOMS: dict[str, tuple[str, str]] = {
         "    def s(self): return self.W.sum()",
         "m = M(); m.W[:] = 1; assert m.s() == 3",
     ),
+    "keeps its argument": (
+        "class M:\n"
+        "    def __init__(self, rows): self.rows = rows\n"
+        "    def total(self): return sum(map(sum, self.rows))",
+        "rows = [[1, 2], [3, 4]]\nm = M(rows)\nrows[0][0] = 10; rows.append([5]); assert m.total() == 24",
+    ),
+    "keeps a view of its argument": (
+        "class M:\n"
+        "    def __init__(self, x): self.column = np.asarray(x)[:, 1]\n"
+        "    def total(self): return self.column.sum()",
+        "x = np.ones((3, 2))\nm = M(x)\nx += 1; x[0] = 5\nassert m.total() == 9",
+    ),
+    "keeps the inner lists of its argument": (
+        "class M:\n"
+        "    def __init__(self, rows): self.rows = list(rows)\n"
+        "    def total(self): return sum(map(sum, self.rows))",
+        "rows = [[1, 2], [3, 4]]\nm = M(rows)\nrows[0][0] = 10; rows.append([5]); assert m.total() == 19",
+    ),
+    "copies its argument": (
+        "class M:\n"
+        "    def __init__(self, x): self.x = np.array(x)\n"
+        "    def total(self): return self.x.sum()",
+        "x = np.ones(3)\nm = M(x)\nx += 1\nassert m.total() == 3",
+    ),
+    "hands out its own list": (
+        "class M:\n"
+        "    def __init__(self): self.rows = [[1, 2], [3, 4]]\n"
+        "    def get(self): return self.rows\n"
+        "    def total(self): return sum(map(sum, self.rows))",
+        "m = M()\nm.get()[0][0] = 10\nrows = m.get(); rows.append([5]); assert m.total() == 24\n"
+        "assert m.get() is rows",
+    ),
+    "changes what it handed out": (
+        "class M:\n"
+        "    def __init__(self): self.buffer = np.zeros(3)\n"
+        "    def step(self, x):\n        self.buffer += x\n        return self.buffer",
+        "m = M()\nfirst = m.step(1); second = m.step(2)\nassert first is second and first[0] == 3",
+    ),
+    "changes an earlier argument": (
+        "class M:\n    def __init__(self, x): self.x = x\n    def step(self): self.x += 1",
+        "x = np.zeros(3)\nm = M(x)\nm.step(); m.step()\nassert (x == 2).all()",
+    ),
+    "keeps its argument in a closure": (
+        "def make(x):\n    return lambda: x.sum()",
+        "x = np.zeros(3)\nf = make(x)\nx += 1\nassert f() == 3",
+    ),
+    "a generator that reads on": (
+        "def f(rows):\n    for row in rows: yield row",
+        "rows = [1, 2]\ng = f(rows)\nassert next(g) == 1\nrows.append(3)\nassert list(g) == [2, 3]",
+    ),
+    "a cache that knows an argument by identity": (
+        "known = {}\n"
+        "def f(x):\n"
+        "    if id(x) not in known: known[id(x)] = (x, x.sum())\n"
+        "    return known[id(x)][1]",
+        "x = np.ones(3)\nassert f(x) == 3\nx += 1\nassert f(x) == 3 and f(x.copy()) == 6",
+    ),
+    "a default that is filled": (
+        "def f(x, seen=[]):\n    seen.append(x)\n    return seen",
+        "a = f(1)\nb = f(2)\nassert a is b and a == [1, 2]",
+    ),
+    "an argument that is reshaped in place": (
+        "def f(x):\n    x.shape = (3, 2)\n    return x",
+        "x = np.arange(6.)\nassert f(x).shape == (3, 2) and x.shape == (3, 2)",
+    ),
+    "a generator of random numbers that is kept": (
+        "class M:\n"
+        "    def __init__(self, rng): self.rng = rng\n"
+        "    def draw(self): return self.rng.random()",
+        "rng = np.random.default_rng(1); twin = np.random.default_rng(1)\n"
+        "m = M(rng)\nassert m.draw() == twin.random()\nassert rng.random() == twin.random()\n"
+        "assert m.draw() == twin.random()",
+    ),
     "subclass in the test": (
         "class Base:\n    def f(self): return self.g() + 1\n    def g(self): return 0",
         "class Sub(Base):\n    def g(self): return 41\nassert Sub().f() == 42",
@@ -269,7 +342,6 @@ IDIOMS: dict[str, tuple[str, str]] = {
 
 KNOWN_DIFFERENCES = {
     "view of the argument": "memory is not shared: a result is a copy",
-    "attribute edited in place": "T's copy of an attribute is read-only, so that it fails loudly",
     "subclass in the test": "a test cannot derive a class from a student's class",
     "test patches a student global": "the student's functions see the student's names only",
     "unittest.mock.patch of numpy": "the student's functions use their own numpy",
@@ -335,3 +407,64 @@ def test_a_test_cell_means_the_same_in_two_processes(engine: Engine, name: str) 
         assert one != two, "no longer a difference: take it off the list"
     else:
         assert one == two
+
+
+SHARING = """
+class Box:
+    '''Keeps what it is given, changes it, hands it out, and forgets it.'''
+    def __init__(s): s.held = []
+    def keep(s, x): s.held.append(x); s.held = s.held[-4:]; return len(s.held)
+    def keep_inner(s, rows): s.held.extend(rows); s.held = s.held[-4:]
+    def change(s, i, by):
+        if i < len(s.held):
+            x = s.held[i]
+            if isinstance(x, list): x.append(by)
+            elif isinstance(x, dict): x[by] = by
+            else: x += by
+    def give(s, i): return s.held[i] if i < len(s.held) else None
+    def give_all(s): return tuple(s.held)
+    def state(s): return [x.tolist() if isinstance(x, np.ndarray) else repr(x) for x in s.held]
+    def fail(s, x): s.held.append(x); s.held = s.held[-4:]; raise ValueError('kept all the same')
+"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_processes_share_values_as_one_does(engine: Engine, seed: int) -> None:
+    """A student's box and the test's own get the same values; nobody can tell them apart."""
+    steps = f"""
+rng = random.Random({seed})
+theirs, own = Box(), Own()
+twins = []  # (given to the student's box, given to the test's own)
+
+def fresh():
+    kind = rng.randrange(3)
+    if kind == 0: return np.zeros(3), np.zeros(3)
+    if kind == 1: return [[1], [2]], [[1], [2]]
+    return {{'a': 1}}, {{'a': 1}}
+
+def plain(x): return x.tolist() if isinstance(x, np.ndarray) else repr(x)
+
+for step in range(150):
+    what, i, by = rng.randrange(9), rng.randrange(4), float(step)
+    if what == 0 or not twins:
+        twins.append(fresh()); twins = twins[-6:]
+    one, two = twins[rng.randrange(len(twins))]
+    if what == 1: theirs.keep(one), own.keep(two)
+    if what == 2 and isinstance(one, list): theirs.keep_inner(one), own.keep_inner(two)
+    if what == 3: theirs.change(i, by), own.change(i, by)
+    if what == 4: twins.append((theirs.give(i), own.give(i))); twins = [t for t in twins if t[1] is not None]
+    if what == 5:
+        for x in (one, two):
+            if isinstance(x, list): x.append(by)
+            elif isinstance(x, dict): x[by] = by
+            else: x += by
+    if what == 6:
+        for box, x in ((theirs, one), (own, two)):
+            try: box.fail(x)
+            except ValueError: pass
+    if what == 7: assert list(map(plain, theirs.give_all())) == list(map(plain, own.give_all())), step
+    assert theirs.state() == own.state(), (step, what)
+    assert [plain(a) for a, b in twins] == [plain(b) for a, b in twins], (step, what)
+"""
+    own = SHARING.replace("class Box", "class Own")
+    assert in_two_processes(engine, SHARING, own + steps) == "pass"

@@ -156,10 +156,10 @@ def test_an_answer_may_name_the_arguments() -> None:
     far = wire.Decoder(ask.buffers, refuse)
     got_array, got_items = far.decode(request)
     got_items.append(got_array)
-    reply = wire.Encoder(wire.no_handle, far.seen)
+    reply = wire.Encoder(wire.no_handle, far.table)
     changed, answer = reply.again(2), reply.encode((got_items, got_array))
-    near = wire.Decoder(reply.buffers, refuse, ask.seen)
-    wire.write_back(items, near.decode(changed))
+    near = wire.Decoder(reply.buffers, refuse, ask.table)
+    near.write_back(2, changed)
     result = near.decode(answer)
     assert result[0] is items and result[1] is array and items[2] is array
 
