@@ -25,8 +25,6 @@ CODES: dict[str, str] = {
     "patched-answer": "gives a name of the student's a new meaning, which the student's other "
     "functions do not see; pass what is to be replaced as an argument",
     "subclass-of-answer": "derives a class from the student's; test the student's class itself",
-    "edited-attribute": "changes an attribute of the student's object in place; what the test has "
-    "is a copy: assign the whole attribute",
     "shared-memory": "asks whether arrays share memory; results are copies: compare values",
     "odd-array": "uses masked or structured arrays, which do not travel between processes; use "
     "plain arrays",
@@ -187,15 +185,6 @@ def _subclass_of_answer(test: _Test) -> _Found:
             yield node.lineno, "subclass-of-answer"
 
 
-def _edited_attribute(test: _Test) -> _Found:
-    for node in test.nodes(ast.Assign, ast.AugAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            inner = target.value if isinstance(target, ast.Subscript) else None
-            if isinstance(inner, ast.Attribute) and test.is_result(inner.value):
-                yield node.lineno, "edited-attribute"
-
-
 def _never_fails(test: _Test) -> _Found:
     active = (ast.Assert, ast.Raise, ast.Call)
     if not any(True for _ in test.nodes(*active)):
@@ -284,7 +273,6 @@ _CHECKS: list[Callable[[_Test], _Found]] = [
     _odd_results,
     _patched_answer,
     _subclass_of_answer,
-    _edited_attribute,
     _never_fails,
     _unused_comparison,
     _answer_decides,
