@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -126,22 +127,44 @@ class Gradebook:
 
     # --- late hand-ins ------------------------------------------------------------------------
 
-    def _penalties(self, connection: sa.Connection, submission: str, student: str) -> None:
-        plugin = late_plugin(self.course)
+    def settle_penalties(self, assignment: str) -> set[str]:
+        """Take the penalties again, as due dates, extensions and points are now.
+
+        Returns the students whose penalty is another one.
+        """
+        with self._transaction() as connection:
+            row = tables.first(connection, tables.assignment_t, name=assignment)
+            query = sa.select(tables.submitted_t).filter_by(assignment_id=row.id if row else "")
+            return {
+                submission.student_id
+                for submission in connection.execute(query).all()
+                if self._penalties(connection, submission.id, submission.student_id)
+            }
+
+    def _penalties(self, connection: sa.Connection, submission: str, student: str) -> bool:
+        """Take the penalty of every notebook; say whether one is another than before."""
         late = _seconds_late(connection, submission)
         rows = connection.execute(
             sa.select(tables.submitted_nb_t).filter_by(assignment_id=submission)
         )
+        changed = False
         for notebook in rows.all():
             penalty = None
-            if plugin is not None and late > 0:
+            if self.late_plugin is not None and late > 0:
                 score = _score(connection, notebook.id)
-                penalty = plugin.late_submission_penalty(student, score, late)
+                penalty = self.late_plugin.late_submission_penalty(student, score, late)
                 penalty = None if penalty is None else min(max(penalty, 0.0), score)
             if penalty != notebook.late_submission_penalty:
+                changed = True
                 tables.update(
                     connection, tables.submitted_nb_t, notebook.id, late_submission_penalty=penalty
                 )
+        return changed
+
+    @cached_property
+    def late_plugin(self) -> Any:
+        """What lateness costs, as configured; None where it costs nothing."""
+        return late_plugin(self.course)
 
     # --- what people added --------------------------------------------------------------------
 

@@ -127,6 +127,7 @@ class _Run:
         self.course, self.spec, self.gradebook = course, spec, gradebook
         self.executor, self.options = executor, options
         self.before = gradebook.results(spec.name)
+        self.repriced = gradebook.settle_penalties(spec.name)  # their pages name the old penalty
 
     def each(self, students: list[str]) -> Iterator[Graded]:
         """Grade the students, and yield each as it is finished."""
@@ -180,7 +181,8 @@ class _Run:
         folder = self.course.folder("autograded", hand_in.student, self.spec.name)
         if not autograded.complete(folder, names, before.fingerprint):
             return None
-        if self.options.feedback and not feedback.complete(self.course, before):
+        told = feedback.complete(self.course, before) and hand_in.student not in self.repriced
+        if self.options.feedback and not told:
             self._write_feedback(autograded.with_cells(folder, before))
         return before
 
@@ -233,6 +235,7 @@ def rewrite_feedback(course: Course, name: str, students: tuple[str, ...]) -> li
     wanted = course.require_students(name, students)
     paths: list[Path] = []
     with Gradebook(course) as gradebook:
+        gradebook.settle_penalties(name)
         for student, result in gradebook.results(name).items():
             if student in wanted:
                 folder = course.folder("autograded", student, name)

@@ -390,6 +390,24 @@ def test_an_extension_takes_the_penalty_away(
     assert query(course, "select late_submission_penalty from submitted_notebook") == [(None,)]
 
 
+def test_penalties_and_pages_follow_a_moved_due_date_and_nothing_is_graded_again(
+    course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
+) -> None:
+    hand_in("ana", {"numbers.ipynb": answered(released(ps1)), **STAMP})
+    grade()
+    be_late(course, '\nc.LateSubmissionPlugin.penalty_method = "zero"\n')
+    page = course.folder("feedback", "ana", "ps1") / "numbers.html"
+    for due, penalty in (("2026-01-01", 6.0), ("2026-01-02", None)):
+        with sqlite3.connect(course.root / "gradebook.db") as connection:
+            connection.execute("update assignment set duedate = ?", (f"{due} 00:00:00.000000",))
+        graded = grade()["ana"]
+        assert not graded.fresh
+        assert query(course, "select late_submission_penalty from submitted_notebook") == [
+            (penalty,)
+        ]
+        assert ("costs 6 points" in page.read_text()) == bool(penalty)
+
+
 # --- other people's gradebooks -------------------------------------------------------------------
 
 
