@@ -5,6 +5,7 @@ import numpy as np
 from manyheads import cross_attention as library
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import COARSE, RAISES, fortran, integers, some_mask
+from tests.hidden.common import SAID, wrong_weights
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("06_cross_attention", library)
@@ -335,7 +336,7 @@ OUT = "return linear(merge_heads(output), W_o), weights"
 cross.slip(
     "B01",
     "no-scale",
-    "Your scores are not divided by the root of a head's width: the weights are too peaked.",
+    SAID["no-scale"],
     ATTEND,
     "output, weights = attention(Q * math.sqrt(Q.shape[-1]), K, V, mask)",
 )
@@ -350,7 +351,7 @@ cross.slip(
 cross.slip(
     "B02",
     "divided-by-d-k",
-    "You divide by the head's width itself; take its root.",
+    SAID["divided-by-d-k"],
     ATTEND,
     "output, weights = attention(Q / math.sqrt(Q.shape[-1]), K, V, mask)",
 )
@@ -372,7 +373,7 @@ cross.slip(
 cross.slip(
     "C22",
     "no-output-matrix",
-    "The heads' outputs are joined but not multiplied by W_o.",
+    SAID["no-output-matrix"],
     OUT,
     "return merge_heads(output), weights",
 )
@@ -406,23 +407,22 @@ cross.slip(
 )
 cross.slip(
     "B57",
-    "keys-as-values",
-    "The weighted mean is taken of the keys; it has to be of the values, memory @ W_v.",
+    "keys-instead-of-values",
+    SAID["keys-instead-of-values"],
     ATTEND,
     "output, weights = attention(Q, K, K, mask)",
 )
 cross.slip(
     "C03",
-    "merged-without-transposing",
-    "The heads are joined by reshape alone: positions and heads are mixed. Move the head axis "
-    "back first.",
+    "joined-by-reshape",
+    SAID["joined-by-reshape"],
     OUT,
     "return linear(output.reshape(x.shape), W_o), weights",
 )
 cross.slip(
     "C01",
-    "split-without-transposing",
-    "Heads are cut by reshape alone, so that a head is a run of positions, not a block of columns.",
+    "cut-by-reshape",
+    SAID["cut-by-reshape"],
     KEYS,
     "def cut(a):\n        return a.reshape(*a.shape[:-2], num_heads, a.shape[-2], -1)\n\n"
     "    if d % num_heads:\n        raise ValueError('heads')\n    Q = cut(linear(x, W_q))\n   "
@@ -430,8 +430,8 @@ cross.slip(
 )
 cross.slip(
     "C06",
-    "interleaved-heads",
-    "Head i takes every h-th column. Here it takes a block, i·d_k … (i+1)·d_k − 1.",
+    "interleaved",
+    SAID["interleaved"],
     ATTEND,
     "def deal(a, W):\n        y = linear(a, W)\n        y = y.reshape(*y.shape[:-1], -1, "
     "num_heads)\n"
@@ -448,14 +448,14 @@ cross.slip(
 cross.slip(
     "B61",
     "output-only",
-    "The output comes alone; the weights are asked for as well.",
+    SAID["output-only"],
     OUT,
     "return linear(merge_heads(output), W_o)",
 )
 cross.slip(
     "C26",
-    "residual-inside",
-    "x is added to the output. That belongs around cross-attention, not into it.",
+    "residual-added",
+    SAID["residual-added"],
     OUT,
     "return x + linear(merge_heads(output), W_o), weights",
 )
@@ -469,14 +469,14 @@ cross.slip(
 cross.slip(
     "B38",
     "mask-the-other-way",
-    "Your mask works the other way round: True is visible here.",
+    SAID["mask-the-other-way"],
     "np.broadcast_to(memory_mask,",
     "~np.broadcast_to(memory_mask,",
 )
 cross.slip(
     "B47",
     "mask-not-used",
-    "The mask has no effect.",
+    SAID["mask-not-used"],
     ATTEND,
     "output, weights = attention(Q, K, V)",
 )
@@ -499,7 +499,7 @@ cross.slip(
 cross.slip(
     "B43",
     "mask-on-queries",
-    "The mask is laid on the queries: its last axis belongs to the memory.",
+    SAID["mask-on-queries"],
     "visible = np.broadcast_to(memory_mask,",
     "memory_mask = np.swapaxes(memory_mask, -1, -2) if memory_mask.shape[-2] == "
     "memory_mask.shape[-1] else ~memory_mask\n"
@@ -524,8 +524,8 @@ cross.slip(
 )
 cross.slip(
     "A26",
-    "whole-numbers",
-    "Integer inputs are cut: the result takes its dtype from x.",
+    "output-like-x",
+    SAID["output-like-x"],
     OUT,
     "return linear(merge_heads(output), W_o).astype(x.dtype), weights",
 )
@@ -554,40 +554,6 @@ def stretches_the_batch(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=No
             scores.shape,
         )
     weights = softmax(np.where(seen, scores, -1e9)) * seen.any(-1, keepdims=True)
-    return linear(merge_heads(weights @ V), W_o), weights
-
-
-@cross.misconception(
-    "B32", "A query that sees nothing gets the mean of all values; its weights must be 0."
-)
-def mean_for_nothing(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
-    if x.shape[:-2] != memory.shape[:-2] or W_k.shape != (memory.shape[-1], x.shape[-1]):
-        raise ValueError("shapes")
-    Q = split_heads(linear(x, W_q), num_heads)
-    K = split_heads(linear(memory, W_k), num_heads)
-    V = split_heads(linear(memory, W_v), num_heads)
-    scores = Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
-    if memory_mask is not None:
-        visible = np.broadcast_to(memory_mask, (*x.shape[:-1], memory.shape[-2]))
-        scores = np.where(visible[..., None, :, :], scores, -1e9)
-    weights = softmax(scores)
-    return linear(merge_heads(weights @ V), W_o), weights
-
-
-@cross.misconception(
-    "A13", "The softmax runs over the queries: your columns sum to 1, the rows should."
-)
-def softmax_over_queries(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
-    if x.shape[:-2] != memory.shape[:-2] or W_k.shape != (memory.shape[-1], x.shape[-1]):
-        raise ValueError("shapes")
-    Q = split_heads(linear(x, W_q), num_heads)
-    K = split_heads(linear(memory, W_k), num_heads)
-    V = split_heads(linear(memory, W_v), num_heads)
-    scores = Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
-    if memory_mask is not None:
-        visible = np.broadcast_to(memory_mask, (*x.shape[:-1], memory.shape[-2]))
-        scores = np.where(visible[..., None, :, :], scores, -1e9)
-    weights = softmax(scores, axis=-2)
     return linear(merge_heads(weights @ V), W_o), weights
 
 
@@ -725,8 +691,7 @@ for code, name, message, old, new in (
     (
         "C04",
         "cut-and-joined-by-reshape",
-        "Cut and join both lack the exchange of axes: your heads are runs of positions. The "
-        "two mistakes only seem to cancel.",
+        SAID["cut-and-joined-by-reshape"],
         ATTEND + "\n    " + OUT,
         "Q, K, V = (np.reshape(merge_heads(a), a.shape) for a in (Q, K, V))\n    "
         + ATTEND
@@ -742,7 +707,7 @@ for code, name, message, old, new in (
     (
         "C09",
         "heads-and-width-exchanged",
-        "Number and width of the heads are exchanged: you have d / h heads of width h.",
+        SAID["heads-and-width-exchanged"],
         ATTEND,
         "Q, K, V = (split_heads(merge_heads(a), d // num_heads) for a in (Q, K, V))\n    " + ATTEND,
     ),
@@ -801,7 +766,7 @@ for code, name, message, old, new in (
     (
         "B59",
         "transposed-weights-used",
-        "The output uses the transposed weights: row i is the mean under row i of the weights.",
+        SAID["transposed-weights-used"],
         OUT,
         "output = np.swapaxes(weights, -1, -2) @ V if x.shape[-2] == memory.shape[-2] else "
         "output * 0\n    " + OUT,
@@ -817,7 +782,7 @@ for code, name, message, old, new in (
     (
         "B61",
         "weights-first",
-        "Both results are right but in the wrong order: (output, weights) is asked for.",
+        SAID["weights-first"],
         OUT,
         "return weights, linear(merge_heads(output), W_o)",
     ),
@@ -831,22 +796,21 @@ for code, name, message, old, new in (
     (
         "C08",
         "heads-before-the-batch",
-        "The axis of heads comes first in your weights; it belongs after the batch axes: (…, "
-        "h, n, m).",
+        SAID["heads-before-the-batch"],
         OUT,
         OUT.replace(", weights", ", np.moveaxis(weights, -3, 0)"),
     ),
     (
         "A21",
         "rounded",
-        "Your results are rounded. Round for printing only.",
+        SAID["rounded"],
         OUT,
         "return linear(merge_heads(output), W_o).round(4), weights.round(4)",
     ),
     (
         "A48",
         "first-item-only",
-        "Only the first batch item is right; the others are 0.",
+        SAID["first-item-only"],
         OUT,
         "if x.ndim > 2:\n        output[1:], weights[1:] = 0, 0\n    " + OUT,
     ),
@@ -859,8 +823,8 @@ for code, name, message, old, new in (
     ),
     (
         "B64",
-        "three-axes-only",
-        "Your function takes exactly one batch axis; any number may lead, also none.",
+        "one-batch-axis",
+        SAID["one-batch-axis"],
         QUERIES,
         "B, n, d = x.shape\n    " + QUERIES,
     ),
@@ -898,14 +862,14 @@ for code, name, message, old, new in (
     (
         "B07",
         "constant-scale",
-        "You divide by a fixed number (8): the scale has to follow the width of a head.",
+        SAID["constant-scale"],
         ATTEND,
         ATTEND.replace("(Q,", "(Q * (math.sqrt(Q.shape[-1]) / 8),"),
     ),
     (
         "B08",
         "multiplied",
-        "You multiply by √d_k; the scores are to be divided by it.",
+        SAID["multiplied"],
         ATTEND,
         ATTEND.replace("(Q,", "(Q * Q.shape[-1],"),
     ),
@@ -920,7 +884,7 @@ for code, name, message, old, new in (
     (
         "A48",
         "mask-of-the-first-item",
-        "All batch items get the mask of the first one.",
+        SAID["mask-of-the-first-item"],
         "mask = visible[..., None, :, :]",
         "visible = np.broadcast_to(visible[(0,) * (x.ndim - 2)], visible.shape)\n        mask "
         "= visible[..., None, :, :]",
@@ -944,7 +908,7 @@ for code, name, message, old, new in (
     (
         "B33",
         "empty-rows-see-all",
-        "A query that sees nothing looks at the whole memory: it must get weights 0.",
+        SAID["empty-rows-see-all"],
         "mask = visible[..., None, :, :]",
         "visible = visible | ~visible.any(-1, keepdims=True)\n        mask = visible[..., "
         "None, :, :]",
@@ -981,118 +945,11 @@ for code, name, message, lines in (
         "Your softmax runs over the heads; it runs over the positions of the memory.",
         "weights = softmax(np.where(visible, scores, -1e9), axis=-3)",
     ),
-    (
-        "A15",
-        "softmax-over-all",
-        "All weights of a head together sum to 1; each row by itself has to.",
-        "e = np.exp(scores - scores.max(axis=(-1, -2), keepdims=True)) * visible\n    weights "
-        "= e / e.sum(axis=(-1, -2), keepdims=True)",
-    ),
-    (
-        "A18",
-        "no-exponential",
-        "The scores are divided by their sum: the exponential is missing.",
-        "weights = scores * visible / (scores * visible).sum(-1, keepdims=True)",
-    ),
-    (
-        "A19",
-        "sigmoid",
-        "Your weights come from a sigmoid, entry by entry: they do not sum to 1.",
-        "weights = visible / (1 + np.exp(-np.clip(scores, -700, 700)))",
-    ),
-    (
-        "B15",
-        "hard-argmax",
-        "Each query takes its best position only: softmax spreads the weight.",
-        "weights = np.eye(scores.shape[-1])[np.where(visible, scores, -np.inf).argmax(-1)]",
-    ),
-    (
-        "A09",
-        "no-maximum",
-        "exp overflows for large scores: subtract each row's maximum first, or use `softmax`.",
-        "e = np.exp(scores) * visible\n    weights = e / np.where(visible.any(-1, "
-        "keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "A10",
-        "maximum-of-all",
-        "You subtract the largest score of all heads and rows; a row far below it becomes 0/0. "
-        "Take each row's own maximum.",
-        "e = np.exp(np.where(visible, scores, -np.inf) - np.where(visible, scores, "
-        "-1e300).max())\n"
-        "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "B16",
-        "mask-multiplied",
-        "The mask is multiplied into the scores: a score of 0 is not hidden, exp(0) = 1.",
-        "weights = softmax(scores * visible)",
-    ),
-    (
-        "B22",
-        "mask-added",
-        "The mask is added to the scores as 0 and 1: hidden scores must go to −inf.",
-        "weights = softmax(scores + visible)",
-    ),
-    (
-        "B25",
-        "plus-infinity",
-        "Hidden scores become +1e9: only the hidden positions are seen. The sign is wrong.",
-        "weights = softmax(np.where(visible, scores, 1e9))",
-    ),
-    (
-        "B31",
-        "nan-rows",
-        "A query that sees nothing gets NaN: give it weights 0.",
-        "weights = softmax(np.where(visible, scores, -np.inf))",
-    ),
-    (
-        "X15",
-        "warns",
-        "The numbers are right, but a query that sees nothing gives a warning (0/0, or −inf − "
-        "(−inf)).",
-        "weights = np.nan_to_num(softmax(np.where(visible, scores, -np.inf)))",
-    ),
-    (
-        "F08",
-        "not-renormalised",
-        "Hidden weights are set to 0 after the softmax, and the rest no longer sums to 1: "
-        "divide by the new sum.",
-        "weights = softmax(scores) * visible",
-    ),
-    (
-        "X17",
-        "epsilon",
-        "A small number is added to the sum of the exponentials: your rows do not quite sum to 1.",
-        "e = np.exp(scores - np.where(visible, scores, -1e300).max(-1, keepdims=True)) * "
-        "visible\n    weights = e / (e.sum(-1, keepdims=True) + 1e-4)",
-    ),
-    (
-        "B27",
-        "penalty-5",
-        "You subtract 5 from hidden scores: positions that score that high still get weight. "
-        "Use −inf.",
-        "weights = softmax(np.where(visible, scores, scores - 5))",
-    ),
-    (
-        "B27",
-        "penalty-100",
-        "You subtract 100 from hidden scores: positions that score that high still get weight. "
-        "Use −inf.",
-        "weights = softmax(np.where(visible, scores, scores - 100))",
-    ),
-    (
-        "B27",
-        "filled-with-minus-100",
-        "You set hidden scores to −100: where the visible ones are lower, the hidden ones win. "
-        "Use −inf.",
-        "weights = softmax(np.where(visible, scores, -100.0))",
-    ),
+    *wrong_weights(),
     (
         "A47",
         "in-single-precision",
-        "Your function computes in float32: with float64 inputs seven digits are not enough "
-        "where scores are large.",
+        SAID["in-single-precision"],
         "weights = softmax(np.where(visible, scores.astype(np.float32), np.float32(-1e9))) * "
         "visible.any(-1, keepdims=True)",
     ),
@@ -1636,7 +1493,7 @@ for code, name, message, old, new in (
     (
         "A48",
         "first-item-only",
-        "Only the first batch item is right; the others are 0.",
+        SAID["first-item-only"],
         "return z + read",
         "out = z + read\n    if out.ndim > 2:\n        out[1:] = 0\n    return out",
     ),

@@ -10,6 +10,7 @@ from manyheads.scaled_dot_product import attention
 from manyheads.seeing_heads import attention_entropy
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, normal, some_mask
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("10_gradients_and_debugging", gradients_and_debugging)
@@ -302,7 +303,7 @@ backward.slip(
 )  # fmt: skip
 backward.slip(
     "A21", "rounded",
-    "Your result is rounded. Round for printing only.",
+    SAID["rounded"],
     "return weights * (d_weights - mean)", "return np.round(weights * (d_weights - mean), 4)",
 )  # fmt: skip
 
@@ -616,9 +617,9 @@ attend.slip(
 
 @attend.misconception(
     "A03",
-    "`.T` turns all axes around: in a batch only the last two may be exchanged (np.swapaxes).",
+    SAID["transposed-all-axes"],
 )
-def transposes_all(Q, K, V, d_output, mask=None):
+def transposed_all_axes(Q, K, V, d_output, mask=None):
     output, weights = attention(Q, K, V, mask)
     if d_output.shape != output.shape:
         raise ValueError("shapes")
@@ -628,7 +629,7 @@ def transposes_all(Q, K, V, d_output, mask=None):
 
 @attend.misconception(
     "B64",
-    "Your function takes two axes only. Any number of batch axes may lead (np.swapaxes, axis=-1).",
+    SAID["two-axes-only"],
 )
 def two_axes_only(Q, K, V, d_output, mask=None):
     output, weights = attention(Q, K, V, mask)
@@ -705,8 +706,8 @@ attend.slip(
     "return dQ, dK, dV", "n = Q.shape[-2]\n    return dQ, dK / n, dV / n",
 )  # fmt: skip
 attend.slip(
-    "B47", "mask-forgotten",
-    "The mask has no effect: hand it on to `attention`.",
+    "B47", "mask-not-used",
+    SAID["mask-not-used"],
     "attention(Q, K, V, mask)", "attention(Q, K, V)",
 )  # fmt: skip
 attend.slip(
@@ -717,8 +718,8 @@ attend.slip(
     "    weights = np.where(visible, weights, 0)",
 )  # fmt: skip
 attend.slip(
-    "B25", "mask-opposite",
-    "The mask is turned around: True means that the query may attend to the key.",
+    "B38", "mask-the-other-way",
+    SAID["mask-the-other-way"],
     "attention(Q, K, V, mask)", "attention(Q, K, V, None if mask is None else ~mask)",
 )  # fmt: skip
 attend.slip(
@@ -728,8 +729,8 @@ attend.slip(
     "attention(Q, K, V, causal_mask(Q.shape[-2], K.shape[-2]) if mask is None else mask)",
 )  # fmt: skip
 attend.slip(
-    "A48", "mask-of-first-item",
-    "All batch items get the mask of the first one.",
+    "A48", "mask-of-the-first-item",
+    SAID["mask-of-the-first-item"],
     "attention(Q, K, V, mask)",
     "attention(Q, K, V, None if mask is None else mask[(0,) * (mask.ndim - 2)])",
 )  # fmt: skip
@@ -781,9 +782,7 @@ attend.slip(
 )  # fmt: skip
 
 
-@attend.misconception(
-    "A48", "Only the first batch item is right: look for a `return` inside a loop, or an index 0."
-)
+@attend.misconception("A48", SAID["first-item-only"])
 def first_item_only(Q, K, V, d_output, mask=None):
     output, weights = attention(Q, K, V, mask)
     if d_output.shape != output.shape:
@@ -830,7 +829,7 @@ def scales_in_place(Q, K, V, d_output, mask=None):
 
 
 attend.slip(
-    "A21", "rounded", "Your gradients are rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "return dQ, dK, dV", "return dQ.round(4), dK.round(4), dV.round(4)",
 )  # fmt: skip
 attend.slip(
@@ -1230,8 +1229,8 @@ def gradient_like_x(f, x, eps=1e-6):
     return gradient
 
 
-@measure.misconception("A21", "Your gradient is rounded. Round for printing only.")
-def rounded_gradient(f, x, eps=1e-6):
+@measure.misconception("A21", SAID["rounded"])
+def rounded(f, x, eps=1e-6):
     x = np.array(x, dtype=float)
     gradient = np.zeros(x.shape)
     for index in np.ndindex(x.shape):

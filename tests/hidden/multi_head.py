@@ -10,6 +10,7 @@ from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import COARSE, RAISES, fortran, integers, multi_head_case, some_mask
+from tests.hidden.common import SAID, wrong_weights
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("04_multi_head", library)
@@ -91,8 +92,7 @@ for code, name, message, old, new in (
     (
         "C06",
         "interleaved",
-        "Your heads take every h-th column (0, h, 2h, …), as some libraries do. Here a head "
-        "has neighbouring columns: i·d_k … (i+1)·d_k − 1.",
+        SAID["interleaved"],
         f"x = {RESHAPE}",
         "x = np.swapaxes(x.reshape(*batch, n, d // num_heads, num_heads), -1, -2)",
     ),
@@ -220,8 +220,8 @@ for code, name, message, old, new in (
     ),
     (
         "B64",
-        "three-axes-only",
-        "Your function takes exactly one batch axis; any number may lead, also none.",
+        "one-batch-axis",
+        SAID["one-batch-axis"],
         "*batch, n, d = x.shape",
         "B, n, d = x.shape\n    batch = (B,)",
     ),
@@ -517,8 +517,8 @@ merge.slip(
 )
 merge.slip(
     "B64",
-    "four-axes-only",
-    "Your function takes exactly one batch axis; any number may lead, also none.",
+    "one-batch-axis",
+    SAID["one-batch-axis"],
     "*batch, h, n, d_k = x.shape",
     "B, h, n, d_k = x.shape\n    batch = (B,)",
 )
@@ -979,17 +979,13 @@ for code, name, message, changes in (
     (
         "C01",
         "cut-by-reshape",
-        "The heads are cut by one reshape to (h, n, d_k): they are runs of positions, not "
-        "blocks of columns. Reshape to (n, h, d_k), then exchange two "
-        "axes.",
+        SAID["cut-by-reshape"],
         {"cut": "reshaped"},
     ),
     (
         "C04",
         "cut-and-joined-by-reshape",
-        "Both reshapes lack the exchange of axes. The two mistakes seem to cancel, shapes and "
-        "all, but your heads are runs of positions: head 0 sees "
-        "the first positions with all their columns.",
+        SAID["cut-and-joined-by-reshape"],
         {"cut": "reshaped", "join": "reshaped"},
     ),
     (
@@ -1044,7 +1040,7 @@ for code, name, message, changes in (
     (
         "C09",
         "heads-and-width-exchanged",
-        "Number and width of the heads are exchanged: you have d / h heads of width h.",
+        SAID["heads-and-width-exchanged"],
         {"cut": "exchanged"},
     ),
     (
@@ -1135,7 +1131,7 @@ for code, name, message, old, new in (
     (
         "C14",
         "keys-from-the-query-matrix",
-        "Your keys come from W_q, as the queries do: they have a matrix of their own, W_k.",
+        SAID["keys-from-the-query-matrix"],
         LINES["K"],
         LINES["K"].replace("W_k", "W_q"),
     ),
@@ -1149,8 +1145,7 @@ for code, name, message, old, new in (
     (
         "C19",
         "queries-and-keys-exchanged",
-        "Queries and keys are exchanged: W_q makes the queries, to which the rows of the "
-        "weights belong.",
+        SAID["queries-and-keys-exchanged"],
         "attention(Q, K, V, mask)",
         "attention(K, Q, V, mask)",
     ),
@@ -1225,8 +1220,7 @@ for code, name, message, old, new in (
     (
         "C26",
         "residual-added",
-        "x is added to the output (a residual connection): that comes later, around attention, "
-        "not in it.",
+        SAID["residual-added"],
         "return linear(merge_heads(heads), W_o)",
         "return x + linear(merge_heads(heads), W_o)",
     ),
@@ -1360,20 +1354,19 @@ for code, name, message, factor in (
     (
         "B01",
         "no-scale",
-        "The scores are not divided by √d_k: your weights are too peaked.",
+        SAID["no-scale"],
         "math.sqrt(Q.shape[-1])",
     ),
     (
         "B02",
         "divided-by-d-k",
-        "The scores are divided by d_k, not by its root: your weights are too flat (is √d_k "
-        "applied twice?).",
+        SAID["divided-by-d-k"],
         "Q.shape[-1] ** -0.5",
     ),
     (
         "B08",
         "multiplied",
-        "The scores are multiplied by √d_k; they are to be divided by it.",
+        SAID["multiplied"],
         "Q.shape[-1]",
     ),
     (
@@ -1399,8 +1392,7 @@ for code, name, message, factor in (
     (
         "B07",
         "constant-scale",
-        "The scores are divided by a fixed number (8): the scale has to follow the width of a "
-        "head.",
+        SAID["constant-scale"],
         "math.sqrt(Q.shape[-1]) / 8",
     ),
 ):
@@ -1413,14 +1405,14 @@ for code, name, message, old, new in (
     (
         "B61",
         "output-only",
-        "Your function returns the output alone; (output, weights) is asked for.",
+        SAID["output-only"],
         "W_o), weights",
         "W_o)",
     ),
     (
         "B61",
         "weights-first",
-        "Both results are right but in the wrong order: (output, weights) is asked for.",
+        SAID["weights-first"],
         "return linear(merge_heads(heads), W_o), weights",
         "return weights, linear(merge_heads(heads), W_o)",
     ),
@@ -1449,8 +1441,7 @@ for code, name, message, old, new in (
     (
         "C08",
         "heads-before-the-batch",
-        "The axis of heads comes first in your weights; it belongs after the batch axes: (…, "
-        "h, n, n).",
+        SAID["heads-before-the-batch"],
         "W_o), weights",
         "W_o), np.moveaxis(weights, -3, 0)",
     ),
@@ -1493,29 +1484,28 @@ for code, name, message, old, new in (
     (
         "A21",
         "rounded",
-        "Your results are rounded. Round for printing only.",
+        SAID["rounded"],
         "W_o), weights",
         "W_o).round(4), weights.round(4)",
     ),
     (
         "A26",
         "output-like-x",
-        "The output takes its dtype from x: for integers the decimals are lost.",
+        SAID["output-like-x"],
         "return linear(merge_heads(heads), W_o)",
         "return linear(merge_heads(heads), W_o).astype(x.dtype)",
     ),
     (
         "B59",
         "transposed-weights-used",
-        "The output uses the transposed weights: row i of a head is the mean under row i of "
-        "its weights.",
+        SAID["transposed-weights-used"],
         "return linear(",
         "heads = np.swapaxes(weights, -1, -2) @ V\n    return linear(",
     ),
     (
         "J08",
         "softmax-twice",
-        "The softmax is applied twice: your weights are almost uniform.",
+        SAID["softmax-twice"],
         "return linear(",
         "weights = softmax(weights)\n    heads = weights @ V\n    return linear(",
     ),
@@ -1536,20 +1526,19 @@ for code, name, message, new in (
     (
         "B47",
         "mask-not-used",
-        "The mask has no effect: hand it on to `attention`.",
+        SAID["mask-not-used"],
         "attention(Q, K, V)",
     ),
     (
         "B38",
         "mask-the-other-way",
-        "Your mask works the other way round: here True means that the query may look "
-        "(PyTorch's MultiheadAttention means hidden).",
+        SAID["mask-the-other-way"],
         "attention(Q, K, V, None if mask is None else ~mask)",
     ),
     (
         "B43",
         "mask-on-queries",
-        "The mask is laid on the queries: its last axis belongs to the keys.",
+        SAID["mask-on-queries"],
         f"attention(Q, K, V, mask if mask is None else np.swapaxes({SEEN}, -1, -2))",
     ),
     (
@@ -1586,7 +1575,7 @@ for code, name, message, new in (
     (
         "A48",
         "mask-of-the-first-item",
-        "All batch items get the mask of the first one.",
+        SAID["mask-of-the-first-item"],
         "attention(Q, K, V, mask if mask is None or x.ndim == 2 else "
         f"np.broadcast_to({SEEN}[(0,) * (x.ndim - 2)], {SEEN}.shape))",
     ),
@@ -1629,7 +1618,7 @@ for code, name, message, new in (
     (
         "B33",
         "empty-rows-see-all",
-        "A query that sees nothing looks at all positions: it must get weights 0.",
+        SAID["empty-rows-see-all"],
         "attention(Q, K, V, mask if mask is None else mask | ~mask.any(-1, keepdims=True))",
     ),
     (
@@ -1718,137 +1707,20 @@ for code, name, message, lines in (
         "weights = softmax(np.where(visible, scores, -1e9), axis=-3)",
     ),
     (
-        "A13",
-        "softmax-over-queries",
-        "Your softmax runs over the queries: your columns sum to 1, the rows should.",
-        "weights = softmax(np.where(visible, scores, -1e9), axis=-2)",
-    ),
-    (
         "X119",
         "softmax-over-heads-and-keys",
         "The weights of all heads together sum to 1 for each query; each head's own should.",
         "e = np.exp(scores - scores.max(axis=(-3, -1), keepdims=True)) * visible\n    weights "
         "= e / e.sum(axis=(-3, -1), keepdims=True)",
     ),
-    (
-        "A15",
-        "softmax-over-all",
-        "All weights of a head together sum to 1; each row by itself has to.",
-        "e = np.exp(scores - scores.max(axis=(-1, -2), keepdims=True)) * visible\n    weights "
-        "= e / e.sum(axis=(-1, -2), keepdims=True)",
-    ),
-    (
-        "A18",
-        "no-exponential",
-        "The scores are divided by their sum: the exponential is missing.",
-        "weights = scores * visible / (scores * visible).sum(-1, keepdims=True)",
-    ),
-    (
-        "A19",
-        "sigmoid",
-        "Your weights come from a sigmoid, entry by entry: they do not sum to 1.",
-        "weights = visible / (1 + np.exp(-np.clip(scores, -700, 700)))",
-    ),
-    (
-        "B15",
-        "hard-argmax",
-        "Each query takes its best key only: softmax spreads the weight.",
-        "weights = np.eye(scores.shape[-1])[np.where(visible, scores, -np.inf).argmax(-1)]",
-    ),
-    (
-        "A09",
-        "no-maximum",
-        "exp overflows for large scores: subtract each row's maximum first, or use `softmax`.",
-        "e = np.exp(scores) * visible\n    weights = e / np.where(visible.any(-1, "
-        "keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "A10",
-        "maximum-of-all",
-        "You subtract the largest score of all heads and rows; a row far below it becomes 0/0. "
-        "Take each row's own maximum.",
-        "e = np.exp(np.where(visible, scores, -np.inf) - np.where(visible, scores, "
-        "-1e300).max())\n"
-        "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "B16",
-        "mask-multiplied",
-        "The mask is multiplied into the scores: a score of 0 is not hidden, exp(0) = 1.",
-        "weights = softmax(scores * visible)",
-    ),
-    (
-        "B22",
-        "mask-added",
-        "The mask is added to the scores as 0 and 1: hidden scores must go to −inf.",
-        "weights = softmax(scores + visible)",
-    ),
-    (
-        "B25",
-        "plus-infinity",
-        "Hidden scores become +1e9: only the hidden keys are seen. The sign is wrong.",
-        "weights = softmax(np.where(visible, scores, 1e9))",
-    ),
-    (
-        "B31",
-        "nan-rows",
-        "A query that sees nothing gets NaN, and `W_o` spreads it over all heads: give it "
+    *wrong_weights(
+        nan_rows="A query that sees nothing gets NaN, and `W_o` spreads it over all heads: give it "
         "weights 0.",
-        "weights = softmax(np.where(visible, scores, -np.inf))",
-    ),
-    (
-        "B32",
-        "mean-for-nothing",
-        "A query that sees nothing gets the mean of all values: a finite penalty makes all its "
-        "scores equal. Its weights must be 0.",
-        "weights = softmax(np.where(visible, scores, -1e9))",
-    ),
-    (
-        "X15",
-        "warns",
-        "The numbers are right, but a query that sees nothing gives a warning (0/0, or −inf − "
-        "(−inf)): avoid it, or silence it there.",
-        "weights = np.nan_to_num(softmax(np.where(visible, scores, -np.inf)))",
-    ),
-    (
-        "F08",
-        "not-renormalised",
-        "Hidden weights are set to 0 after the softmax, and the rest no longer sums to 1: "
-        "divide by the new sum.",
-        "weights = softmax(scores) * visible",
-    ),
-    (
-        "X17",
-        "epsilon",
-        "A small number is added to the sum of the exponentials: your rows do not quite sum to 1.",
-        "e = np.exp(scores - np.where(visible, scores, -1e300).max(-1, keepdims=True)) * "
-        "visible\n    weights = e / (e.sum(-1, keepdims=True) + 1e-4)",
-    ),
-    (
-        "B27",
-        "penalty-5",
-        "You subtract 5 from hidden scores: keys that score that high still get weight. Use −inf.",
-        "weights = softmax(np.where(visible, scores, scores - 5))",
-    ),
-    (
-        "B27",
-        "penalty-100",
-        "You subtract 100 from hidden scores: keys that score that high still get weight. Use "
-        "−inf.",
-        "weights = softmax(np.where(visible, scores, scores - 100))",
-    ),
-    (
-        "B27",
-        "filled-with-minus-100",
-        "You set hidden scores to −100: where the visible ones are lower, the hidden keys win. "
-        "Use −inf.",
-        "weights = softmax(np.where(visible, scores, -100.0))",
     ),
     (
         "B28",
         "penalty-divided",
-        "The mask's penalty is added before the division by √d_k, so it is too weak where "
-        "scores are large: mask after it, with −inf.",
+        SAID["penalty-divided"],
         "weights = softmax(np.where(visible, scores, scores - 100 / math.sqrt(Q.shape[-1])))",
     ),
 ):
@@ -1907,8 +1779,7 @@ def collected_like_x(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
 
 @mha.misconception(
     "A47",
-    "Your function computes in float32: with float64 inputs seven digits are not enough where "
-    "scores are large.",
+    SAID["in-single-precision"],
 )
 def in_single_precision(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     x, W_q, W_k, W_v, W_o = (np.asarray(a, dtype=np.float32) for a in (x, W_q, W_k, W_v, W_o))
@@ -1919,9 +1790,7 @@ def in_single_precision(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return linear(merge_heads(heads), W_o), weights
 
 
-@mha.misconception(
-    "A48", "Only the first batch item is right: look for a `return` inside a loop, or an index 0."
-)
+@mha.misconception("A48", SAID["first-item-only"])
 def first_item_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
     if mask is not None and mask.ndim != x.ndim + 1:
@@ -1935,8 +1804,7 @@ def first_item_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
 
 @mha.misconception(
     "B64",
-    "Your function takes one sequence only, (n, d); any number of batch axes may lead (count "
-    "axes from the end).",
+    SAID["two-axes-only"],
 )
 def two_axes_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     n, d = x.shape
@@ -1945,10 +1813,8 @@ def two_axes_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return linear(merge_heads(heads), W_o), weights
 
 
-@mha.misconception(
-    "B64", "Your function takes exactly one batch axis; any number may lead, also none."
-)
-def three_axes_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
+@mha.misconception("B64", SAID["one-batch-axis"])
+def one_batch_axis(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     B, n, d = x.shape
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
     if mask is not None and mask.ndim != 4:
@@ -1957,9 +1823,7 @@ def three_axes_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return linear(merge_heads(heads), W_o), weights
 
 
-@mha.misconception(
-    "A03", "`.T` turns all axes around: in a stack of heads only the last two may be exchanged."
-)
+@mha.misconception("A03", SAID["transposed-all-axes"])
 def transposed_all_axes(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
     if mask is not None and mask.ndim != x.ndim + 1:
@@ -2517,7 +2381,7 @@ for code, name, message, old, new in (
     (
         "B47",
         "mask-not-used",
-        "The mask has no effect: hand it on.",
+        SAID["mask-not-used"],
         "self.num_heads, mask)",
         "self.num_heads)",
     ),
@@ -2539,7 +2403,7 @@ for code, name, message, old, new in (
     (
         "C22",
         "no-output-matrix",
-        "W_o has no effect: the joined heads are multiplied by it.",
+        SAID["no-output-matrix"],
         "self.W_v, self.W_o,",
         "self.W_v, np.eye(x.shape[-1]),",
     ),
@@ -2571,7 +2435,7 @@ for code, name, message, old, new in (
     (
         "C26",
         "residual-added",
-        "x is added to the output: that comes later, around attention, not in it.",
+        SAID["residual-added"],
         CALLED,
         CALLED.replace("return ", "output, weights = ") + "\n        return output + x, weights",
     ),

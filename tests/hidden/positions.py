@@ -7,6 +7,7 @@ import numpy as np
 from manyheads import positions
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, normal, qkv_misfits, some_mask
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("07_positions", positions)
@@ -135,7 +136,7 @@ waves.slip(
     "np.arange(0, d, 2) / d", "np.arange(0, d, 2) // d",
 )  # fmt: skip
 waves.slip(
-    "A21", "rounded", "Your numbers are rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "return encoding", "return np.round(encoding, 4)",
 )  # fmt: skip
 
@@ -576,15 +577,15 @@ biased.slip(
     "if np.shape(bias) != scores.shape:\n        raise ValueError('bias')\n    scores = scores + bias",
 )  # fmt: skip
 biased.slip(
-    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "return weights @ V, weights", "return weights @ K, weights",
 )  # fmt: skip
 biased.slip(
-    "B61", "weights-first", "Both results are right but in the wrong order: (output, weights) is asked for.",
+    "B61", "weights-first", SAID["weights-first"],
     "return weights @ V, weights", "return weights, weights @ V",
 )  # fmt: skip
 biased.slip(
-    "B61", "output-only", "Your function returns the output alone; the weights are asked for as well.",
+    "B61", "output-only", SAID["output-only"],
     "return weights @ V, weights", "return weights @ V",
 )  # fmt: skip
 biased.slip(
@@ -592,11 +593,11 @@ biased.slip(
     "return weights @ V, weights", "return weights @ V, scores",
 )  # fmt: skip
 biased.slip(
-    "B47", "mask-not-used", "The mask has no effect.",
+    "B47", "mask-not-used", SAID["mask-not-used"],
     "masked_softmax(scores, mask)", "masked_softmax(scores)",
 )  # fmt: skip
 biased.slip(
-    "B38", "mask-the-other-way", "Your mask works the other way round: here True means visible.",
+    "B38", "mask-the-other-way", SAID["mask-the-other-way"],
     "masked_softmax(scores, mask)", "masked_softmax(scores, None if mask is None else ~mask)",
 )  # fmt: skip
 biased.slip(
@@ -622,13 +623,13 @@ for fill in ("100", "1e4", "1e6"):
     )  # fmt: skip
 biased.slip(
     "B32", "mean-for-nothing",
-    "A query that sees nothing gets the mean of all values: a finite penalty makes all its scores equal. Its weights must be 0.",
+    SAID["mean-for-nothing"],
     "masked_softmax(scores, mask)",
     "masked_softmax(scores if mask is None else np.where(mask, scores, -1e9))",
 )  # fmt: skip
 biased.slip(
     "F08", "not-renormalised",
-    "Hidden weights are set to 0 after the softmax, and the rest no longer sums to 1.",
+    SAID["not-renormalised"],
     "masked_softmax(scores, mask)",
     "masked_softmax(scores) * (1 if mask is None else mask)",
 )  # fmt: skip
@@ -638,9 +639,7 @@ biased.slip(
 )  # fmt: skip
 
 
-@biased.misconception(
-    "B31", "A query that sees nothing gets NaN (−inf − (−inf), or 0/0): give it weights 0."
-)
+@biased.misconception("B31", SAID["nan-rows"])
 def nan_rows(Q, K, V, bias, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -655,7 +654,7 @@ def nan_rows(Q, K, V, bias, mask=None):
 
 @biased.misconception(
     "A09",
-    "exp of large scores overflows, and of very low ones vanishes: subtract each row's maximum, or call masked_softmax.",
+    SAID["no-maximum"],
 )
 def no_maximum(Q, K, V, bias, mask=None):
     scores = attention_scores(Q, K)
@@ -686,9 +685,7 @@ def maximum_of_all(Q, K, V, bias, mask=None):
     return weights @ V, weights
 
 
-@biased.misconception(
-    "A13", "Your softmax runs over the queries: your columns sum to 1, the rows should."
-)
+@biased.misconception("A13", SAID["softmax-over-queries"])
 def softmax_over_queries(Q, K, V, bias, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -715,7 +712,7 @@ def changes_the_bias(Q, K, V, bias, mask=None):
     return weights @ V, weights
 
 
-@biased.misconception("A26", "Integer values come out truncated: the output took its dtype from V.")
+@biased.misconception("A26", SAID["output-like-values"])
 def output_like_values(Q, K, V, bias, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -1273,7 +1270,7 @@ rope.slip(
     "    turned[..., 0::2] = u + sin\n    turned[..., 1::2] = v + cos\n",
 )  # fmt: skip
 rope.slip(
-    "A21", "rounded", "Your numbers are rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "    return turned", "    return np.round(turned, 4)",
 )  # fmt: skip
 rope.slip(

@@ -7,6 +7,7 @@ import numpy as np
 from manyheads import scaled_dot_product
 from manyheads.matrices import softmax
 from tests.hidden.cases import fortran, integers, qkv, qkv_misfits, some_mask
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("02_scaled_dot_product", scaled_dot_product)
@@ -81,7 +82,7 @@ scores.slip(
 )  # fmt: skip
 scores.slip(
     "B08", "multiplied",
-    "You multiply by √d_k where the contract divides by it.",
+    SAID["multiplied"],
     "/ math.sqrt", "* math.sqrt",
 )  # fmt: skip
 scores.slip(
@@ -103,9 +104,9 @@ scores.slip(
 
 @scores.misconception(
     "B52",
-    "You multiply Q by K without transposing K. With as many keys as columns the shapes fit by luck.",
+    SAID["keys-not-transposed"],
 )
-def not_transposed(Q, K):
+def keys_not_transposed(Q, K):
     return Q @ K / math.sqrt(Q.shape[-1])
 
 
@@ -120,7 +121,7 @@ def exchanged(Q, K):
 
 @scores.misconception(
     "A03",
-    "`.T` turns all axes around. For a batch only the last two may be exchanged (np.swapaxes).",
+    SAID["transposed-all-axes"],
 )
 def transposed_all_axes(Q, K):
     if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
@@ -146,9 +147,7 @@ def features_first(Q, K):
     return np.swapaxes(Q, -1, -2) @ K / math.sqrt(Q.shape[-1])
 
 
-@scores.misconception(
-    "A48", "Only the first batch item is right: look for a `return` inside a loop, or an index 0."
-)
+@scores.misconception("A48", SAID["first-item-only"])
 def first_item_only(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("shapes")
@@ -196,7 +195,7 @@ def truncated(Q, K):
     return (Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])).astype(Q.dtype)
 
 
-@scores.misconception("A21", "Your scores are rounded. Round for printing only.")
+@scores.misconception("A21", SAID["rounded"])
 def rounded(Q, K):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1]:
         raise ValueError("shapes")
@@ -712,17 +711,17 @@ def _(rng):
 
 # Slips in the answer's lines, by what they do to the numbers.
 attention.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k, so your weights are too peaked.",
+    "B01", "no-scale", SAID["no-scale"],
     "attention_scores(Q, K)",
     "attention_scores(Q, K) * math.sqrt(Q.shape[-1])",
 )  # fmt: skip
 attention.slip(
-    "B02", "divided-by-d-k", "Your scores are divided by d_k, not by its root: your weights are too flat.",
+    "B02", "divided-by-d-k", SAID["divided-by-d-k"],
     "attention_scores(Q, K)",
     "attention_scores(Q, K) / math.sqrt(Q.shape[-1])",
 )  # fmt: skip
 attention.slip(
-    "B08", "multiplied", "Your scores are multiplied by √d_k, not divided: almost all weight lies on one key.",
+    "B08", "multiplied", SAID["multiplied"],
     "attention_scores(Q, K)",
     "attention_scores(Q, K) * Q.shape[-1]",
 )  # fmt: skip
@@ -739,20 +738,20 @@ attention.slip(
     "attention_scores(Q, K) * math.sqrt(Q.shape[-1] / K.shape[-2])",
 )  # fmt: skip
 attention.slip(
-    "B07", "constant-scale", "The scale is a fixed number (1/8); it has to follow the width of queries and keys.",
+    "B07", "constant-scale", SAID["constant-scale"],
     "attention_scores(Q, K)",
     "attention_scores(Q, K) * math.sqrt(Q.shape[-1]) / 8",
 )  # fmt: skip
 attention.slip(
-    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "weights @ V, weights", "weights @ K, weights",
 )  # fmt: skip
 attention.slip(
-    "B61", "weights-first", "Both results are right but in the wrong order: (output, weights) is asked for.",
+    "B61", "weights-first", SAID["weights-first"],
     "weights @ V, weights", "weights, weights @ V",
 )  # fmt: skip
 attention.slip(
-    "B61", "output-only", "Your function returns the output alone; the weights are asked for as well.",
+    "B61", "output-only", SAID["output-only"],
     "weights @ V, weights", "weights @ V",
 )  # fmt: skip
 attention.slip(
@@ -760,29 +759,28 @@ attention.slip(
     "weights @ V, weights", "weights @ V, scores",
 )  # fmt: skip
 attention.slip(
-    "B59", "weights-transposed",
-    "You multiply by the transposed weights: output i must use row i of the weights.",
+    "B59", "transposed-weights-used",
+    SAID["transposed-weights-used"],
     "weights @ V, weights", "np.swapaxes(weights, -1, -2) @ V, weights",
 )  # fmt: skip
 attention.slip(
     "B38", "mask-the-other-way",
-    "Your mask works the other way round: here True means visible (PyTorch's MultiheadAttention and many "
-    "`masked_fill` recipes mean hidden).",
+    SAID["mask-the-other-way"],
     "visible = np.broadcast_to(mask, scores.shape)",
     "visible = ~np.broadcast_to(mask, scores.shape)",
 )  # fmt: skip
 attention.slip(
     "B16", "mask-multiplied",
-    "The mask is multiplied into the scores. A score of 0 is not hidden: exp(0) = 1. Hidden scores must go to −inf.",
+    SAID["mask-multiplied"],
     "scores = np.where(visible, scores, -np.inf)", "scores = np.where(visible, scores, 0.0)",
 )  # fmt: skip
 attention.slip(
-    "B22", "mask-added", "The mask is added to the scores as 0 and 1. Hidden scores must go to −inf.",
+    "B22", "mask-added", SAID["mask-added"],
     "scores = np.where(visible, scores, -np.inf)", "scores = scores + visible",
 )  # fmt: skip
 attention.slip(
     "B32", "mean-for-nothing",
-    "A query that sees nothing gets the mean of all values: a finite penalty makes all its scores equal. Its weights must be 0.",
+    SAID["mean-for-nothing"],
     "    weights = exponentials / np.where(total > 0, total, 1)",
     "    weights = softmax(np.where(visible, scores, -1e9))",
 )  # fmt: skip
@@ -813,21 +811,21 @@ attention.slip(
     "scores = scores + np.multiply(~visible, -np.inf, where=np.ones_like(visible))",
 )  # fmt: skip
 attention.slip(
-    "B25", "plus-infinity", "Hidden scores become +1e9: then only the hidden keys are seen. The sign is wrong.",
+    "B25", "plus-infinity", SAID["plus-infinity"],
     "scores = np.where(visible, scores, -np.inf)", "scores = np.where(visible, scores, 1e9)",
 )  # fmt: skip
 attention.slip(
-    "B47", "mask-not-used", "The mask has no effect: is the result of np.where assigned?",
+    "B47", "mask-not-used", SAID["mask-not-used"],
     "scores = np.where(visible, scores, -np.inf)", "np.where(visible, scores, -np.inf)",
 )  # fmt: skip
 attention.slip(
     "F08", "not-renormalised",
-    "Hidden weights are set to 0 after the softmax, and the rest no longer sums to 1: divide by the new sum, or mask before.",
+    SAID["not-renormalised"],
     "    weights = exponentials / np.where(total > 0, total, 1)",
     "    weights = np.where(visible, softmax(attention_scores(Q, K)), 0)",
 )  # fmt: skip
 attention.slip(
-    "B31", "nan-rows", "A query that sees nothing gets NaN (−inf − (−inf), or 0/0): give it weights 0.",
+    "B31", "nan-rows", SAID["nan-rows"],
     "    weights = exponentials / np.where(total > 0, total, 1)",
     "    weights = softmax(scores)",
 )  # fmt: skip
@@ -843,13 +841,13 @@ attention.slip(
     "        scores = np.where(visible, scores, -np.inf)",
 )  # fmt: skip
 attention.slip(
-    "A48", "mask-of-first-item", "All batch items get the mask of the first one.",
+    "A48", "mask-of-the-first-item", SAID["mask-of-the-first-item"],
     "visible = np.broadcast_to(mask, scores.shape)",
     "visible = np.broadcast_to(mask, scores.shape)\n"
     "        visible = np.broadcast_to(visible[(0,) * (scores.ndim - 2)], scores.shape)",
 )  # fmt: skip
 attention.slip(
-    "B43", "mask-on-queries", "The mask is laid on the queries: its last axis belongs to the keys.",
+    "B43", "mask-on-queries", SAID["mask-on-queries"],
     "visible = np.broadcast_to(mask, scores.shape)",
     "mask = np.swapaxes(mask, -1, -2) if mask.shape[-2] in (1, mask.shape[-1]) else mask\n"
     "        visible = np.broadcast_to(mask, scores.shape)",
@@ -860,9 +858,7 @@ attention.slip(
 )  # fmt: skip
 
 
-@attention.misconception(
-    "A13", "Your softmax runs over the queries: your columns sum to 1, the rows should."
-)
+@attention.misconception("A13", SAID["softmax-over-queries"])
 def softmax_over_queries(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -873,9 +869,7 @@ def softmax_over_queries(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "A15", "All weights of a matrix together sum to 1. Each row has to sum to 1 by itself."
-)
+@attention.misconception("A15", SAID["softmax-over-all"])
 def softmax_over_all(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -887,9 +881,7 @@ def softmax_over_all(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "B15", "Each query takes the best key only (argmax). Softmax spreads the weight."
-)
+@attention.misconception("B15", SAID["hard-argmax"])
 def hard_argmax(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -900,7 +892,7 @@ def hard_argmax(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A18", "The scores are divided by their sum. The exponential is missing.")
+@attention.misconception("A18", SAID["no-exponential"])
 def no_exponential(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -911,9 +903,7 @@ def no_exponential(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "A19", "Your weights come from a sigmoid, entry by entry: they do not sum to 1."
-)
+@attention.misconception("A19", SAID["sigmoid"])
 def sigmoid(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -924,7 +914,7 @@ def sigmoid(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception("A09", "exp of large scores overflows: subtract each row's maximum first.")
+@attention.misconception("A09", SAID["no-maximum"])
 def no_maximum(Q, K, V, mask=None):
     exponentials = np.exp(attention_scores(Q, K))
     if V.shape[:-1] != K.shape[:-1]:
@@ -939,7 +929,7 @@ def no_maximum(Q, K, V, mask=None):
 
 @attention.misconception(
     "A10",
-    "You subtract the maximum of the whole array. A row far below it becomes 0/0: take each row's own maximum.",
+    SAID["maximum-of-all"],
 )
 def maximum_of_all(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
@@ -988,9 +978,7 @@ def changes_inputs(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "A26", "Integer values come out truncated: the output took its dtype from V."
-)
+@attention.misconception("A26", SAID["output-like-values"])
 def output_like_values(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -1006,8 +994,8 @@ def output_like_values(Q, K, V, mask=None):
     return output, weights
 
 
-@attention.misconception("A21", "Your weights are rounded. Round for printing only.")
-def rounded_weights(Q, K, V, mask=None):
+@attention.misconception("A21", SAID["rounded"])
+def rounded(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
@@ -1017,10 +1005,8 @@ def rounded_weights(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "A03", "`.T` turns all axes around: in a batch only the last two may be exchanged."
-)
-def transposed_all(Q, K, V, mask=None):
+@attention.misconception("A03", SAID["transposed-all-axes"])
+def transposed_all_axes(Q, K, V, mask=None):
     if Q.shape[:-2] != K.shape[:-2] or Q.shape[-1] != K.shape[-1] or V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
     scores = Q @ K.T / math.sqrt(Q.shape[-1])
@@ -1030,9 +1016,7 @@ def transposed_all(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "B52", "K is not transposed; with as many keys as columns this keeps the shape."
-)
+@attention.misconception("B52", SAID["keys-not-transposed"])
 def keys_not_transposed(Q, K, V, mask=None):
     scores = Q @ K / math.sqrt(Q.shape[-1])
     if mask is not None:
@@ -1072,7 +1056,7 @@ def always_causal(Q, K, V, mask=None):
 
 @attention.misconception(
     "B64",
-    "Your function only works for two axes; any number of batch axes may lead (np.swapaxes, axis=-1).",
+    SAID["two-axes-only"],
 )
 def two_axes_only(Q, K, V, mask=None):
     n, d_k = Q.shape

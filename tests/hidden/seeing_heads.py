@@ -10,6 +10,7 @@ from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, multi_head_case
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("05_seeing_heads", library)
@@ -246,7 +247,7 @@ for code, name, message, old, new in (
     (
         "A21",
         "rounded",
-        "Your entropies are rounded. Round for printing only.",
+        SAID["rounded"],
         ENTROPY_SUM,
         "return np.round(-(weights * logs).sum(axis=-1), 3)",
     ),
@@ -516,8 +517,8 @@ for code, name, message, new in (
     ),
     (
         "B64",
-        "four-axes-only",
-        "Your function takes exactly one batch axis; any number may lead, also none.",
+        "one-batch-axis",
+        SAID["one-batch-axis"],
         "B, h, n, m = weights.shape\n    return (weights * abs(i - j)).sum(axis=(2, 3)) / n",
     ),
     (
@@ -1107,21 +1108,21 @@ for code, name, message, old, new in (
     (
         "C22",
         "no-output-matrix",
-        "W_o is missing: the joined heads are multiplied by it.",
+        SAID["no-output-matrix"],
         "return linear(merge_heads(heads), W_o)",
         "return merge_heads(heads)",
     ),
     (
         "C26",
         "residual-added",
-        "x is added to the output: the output of attention alone is asked for.",
+        SAID["residual-added"],
         "return linear(merge_heads(heads), W_o)",
         "return x + linear(merge_heads(heads), W_o)",
     ),
     (
         "B61",
-        "weights-too",
-        "You return the weights as well; the output alone is asked for.",
+        "with-the-weights",
+        SAID["with-the-weights"],
         "return linear(merge_heads(heads), W_o)",
         "return linear(merge_heads(heads), W_o), _",
     ),
@@ -1135,7 +1136,7 @@ for code, name, message, old, new in (
     (
         "C01",
         "cut-by-reshape",
-        "The queries, keys and values are cut by reshape alone: use split_heads.",
+        SAID["cut-by-reshape"],
         RUN,
         "heads, _ = attention(*(np.reshape(linear(x, W), (*x.shape[:-2], num_heads, "
         "x.shape[-2], -1)) for W in (W_q, W_k, W_v)))",
@@ -1143,14 +1144,14 @@ for code, name, message, old, new in (
     (
         "C03",
         "joined-by-reshape",
-        "The heads are joined by reshape alone: use merge_heads.",
+        SAID["joined-by-reshape"],
         "merge_heads(heads)",
         "np.reshape(heads, x.shape)",
     ),
     (
         "C19",
         "queries-and-keys-exchanged",
-        "Queries and keys are exchanged: W_q makes the queries.",
+        SAID["queries-and-keys-exchanged"],
         RUN,
         "heads, _ = attention(K, Q, V)",
     ),
@@ -1171,21 +1172,21 @@ for code, name, message, old, new in (
     (
         "A26",
         "output-like-x",
-        "The output takes its dtype from x: for integers the decimals are lost.",
+        SAID["output-like-x"],
         "return linear(merge_heads(heads), W_o)",
         "return linear(merge_heads(heads), W_o).astype(x.dtype)",
     ),
     (
         "A21",
         "rounded",
-        "Your output is rounded.",
+        SAID["rounded"],
         "return linear(merge_heads(heads), W_o)",
         "return linear(merge_heads(heads), W_o).round(4)",
     ),
     (
         "A48",
         "first-item-only",
-        "Only the first batch item is right; the others are 0.",
+        SAID["first-item-only"],
         "return linear(merge_heads(heads), W_o)",
         "output = linear(merge_heads(heads), W_o)\n    if x.ndim > 2:\n        output[1:] = "
         "0\n    return output",
@@ -1199,8 +1200,8 @@ for code, name, message, old, new in (
     ),
     (
         "B64",
-        "three-axes-only",
-        "Your function takes exactly one batch axis; any number may lead, also none.",
+        "one-batch-axis",
+        SAID["one-batch-axis"],
         "Q = split",
         "B, n, d = x.shape\n    Q = split",
     ),

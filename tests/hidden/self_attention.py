@@ -9,6 +9,7 @@ from manyheads.matrices import linear, softmax
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import COARSE, RAISES, fortran, integers, normal, some_mask
+from tests.hidden.common import SAID, wrong_weights
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("03_self_attention", library)
@@ -359,7 +360,7 @@ for code, name, message, old, new in (
     (
         "C14",
         "keys-from-the-query-matrix",
-        "Your keys come from W_q, as the queries do: they have a matrix of their own, W_k.",
+        SAID["keys-from-the-query-matrix"],
         "K = linear(x, W_k)",
         "K = linear(x, W_q + 0 * W_k)",
     ),
@@ -373,8 +374,7 @@ for code, name, message, old, new in (
     (
         "C19",
         "queries-and-keys-exchanged",
-        "Queries and keys are exchanged: W_q makes the queries, to which the rows of the "
-        "weights belong, and W_k the keys.",
+        SAID["queries-and-keys-exchanged"],
         "attention(Q, K, V, mask)",
         "attention(K, Q, V, mask)",
     ),
@@ -474,13 +474,13 @@ for code, name, message, factor in (
     (
         "B01",
         "no-scale",
-        "The scores are not divided by √d_k: your weights are too peaked.",
+        SAID["no-scale"],
         "math.sqrt(Q.shape[-1])",
     ),
     (
         "B02",
         "divided-by-d-k",
-        "The scores are divided by d_k, not by its root: your weights are too flat.",
+        SAID["divided-by-d-k"],
         "1 / math.sqrt(Q.shape[-1])",
     ),
     (
@@ -492,7 +492,7 @@ for code, name, message, factor in (
     (
         "B08",
         "multiplied",
-        "The scores are multiplied by √d_k; they are to be divided by it.",
+        SAID["multiplied"],
         "Q.shape[-1]",
     ),
     (
@@ -519,8 +519,7 @@ for code, name, message, factor in (
     (
         "B07",
         "constant-scale",
-        "The scores are divided by a fixed number (8): the scale has to follow the width of "
-        "queries and keys.",
+        SAID["constant-scale"],
         "math.sqrt(Q.shape[-1]) / 8",
     ),
 ):
@@ -538,7 +537,7 @@ for code, name, message, new in (
     (
         "B61",
         "output-only",
-        "Your function returns the output alone; (output, weights) is asked for.",
+        SAID["output-only"],
         "attention(Q, K, V, mask)[0]",
     ),
     (
@@ -550,7 +549,7 @@ for code, name, message, new in (
     (
         "B61",
         "weights-first",
-        "Both results are right but in the wrong order: (output, weights) is asked for.",
+        SAID["weights-first"],
         "attention(Q, K, V, mask)[::-1]",
     ),
     (
@@ -562,8 +561,7 @@ for code, name, message, new in (
     (
         "C26",
         "residual-added",
-        "x is added to the output (a residual connection): that comes later, around attention, "
-        "not in it.",
+        SAID["residual-added"],
         "(lambda o, w: (o + x[..., : o.shape[-1]] if o.shape[-1] <= x.shape[-1] else o + "
         "x[..., :1], w))(*attention(Q, K, V, mask))",
     ),
@@ -577,25 +575,25 @@ for code, name, message, new in (
     (
         "A21",
         "rounded",
-        "Your results are rounded. Round for printing only.",
+        SAID["rounded"],
         "tuple(np.round(part, 4) for part in attention(Q, K, V, mask))",
     ),
     (
         "J08",
         "softmax-twice",
-        "The softmax is applied twice: your weights are almost uniform.",
+        SAID["softmax-twice"],
         "(lambda o, w: (softmax(w) @ V, softmax(w)))(*attention(Q, K, V, mask))",
     ),
     (
         "B59",
-        "weights-transposed",
-        "The output uses the transposed weights: output i is the mean under row i of the weights.",
+        "transposed-weights-used",
+        SAID["transposed-weights-used"],
         "(lambda o, w: (np.swapaxes(w, -1, -2) @ V, w))(*attention(Q, K, V, mask))",
     ),
     (
         "A26",
         "output-like-x",
-        "The output takes its dtype from x: for integers the decimals are lost.",
+        SAID["output-like-x"],
         "(lambda o, w: (o.astype(x.dtype), w))(*attention(Q, K, V, mask))",
     ),
     (
@@ -619,19 +617,19 @@ for code, name, message, new in (
     (
         "B47",
         "mask-not-used",
-        "The mask has no effect: hand it on to `attention`.",
+        SAID["mask-not-used"],
         "attention(Q, K, V)",
     ),
     (
         "B38",
         "mask-the-other-way",
-        "Your mask works the other way round: here True means that the query may look.",
+        SAID["mask-the-other-way"],
         "attention(Q, K, V, None if mask is None else ~mask)",
     ),
     (
         "B43",
         "mask-on-queries",
-        "The mask is laid on the queries: its last axis belongs to the keys.",
+        SAID["mask-on-queries"],
         "attention(Q, K, V, mask if mask is None else np.swapaxes(np.broadcast_to(mask, "
         "(*x.shape[:-2], x.shape[-2], x.shape[-2])), -1, -2))",
     ),
@@ -647,7 +645,7 @@ for code, name, message, new in (
     (
         "A48",
         "mask-of-the-first-item",
-        "All batch items get the mask of the first one.",
+        SAID["mask-of-the-first-item"],
         "attention(Q, K, V, mask if mask is None or np.ndim(mask) < 3 else "
         "np.asarray(mask)[(0,) * (np.ndim(mask) - 2)])",
     ),
@@ -682,7 +680,7 @@ for code, name, message, new in (
     (
         "B33",
         "empty-rows-see-all",
-        "A query that sees nothing looks at all positions: it must get weights 0 and output 0.",
+        SAID["empty-rows-see-all"],
         "attention(Q, K, V, mask if mask is None else mask | ~np.any(mask, -1, keepdims=True))",
     ),
     (
@@ -707,115 +705,7 @@ BY_HAND = (
     "scores = attention_scores(Q, K)\n"
     "    visible = np.broadcast_to(True if mask is None else mask, scores.shape)\n    "
 )
-for code, name, message, lines in (
-    (
-        "A13",
-        "softmax-over-queries",
-        "Your softmax runs over the queries: your columns sum to 1, the rows should.",
-        "weights = softmax(np.where(visible, scores, -1e9), axis=-2)",
-    ),
-    (
-        "A15",
-        "softmax-over-all",
-        "All weights of a matrix together sum to 1; each row by itself has to.",
-        "e = np.exp(scores - scores.max(axis=(-1, -2), keepdims=True)) * visible\n    weights "
-        "= e / e.sum(axis=(-1, -2), keepdims=True)",
-    ),
-    (
-        "A18",
-        "no-exponential",
-        "The scores are divided by their sum: the exponential is missing.",
-        "weights = scores * visible / (scores * visible).sum(-1, keepdims=True)",
-    ),
-    (
-        "A19",
-        "sigmoid",
-        "Your weights come from a sigmoid, entry by entry: they do not sum to 1.",
-        "weights = visible / (1 + np.exp(-np.clip(scores, -700, 700)))",
-    ),
-    (
-        "B15",
-        "hard-argmax",
-        "Each query takes its best key only: softmax spreads the weight.",
-        "weights = np.eye(scores.shape[-1])[np.where(visible, scores, -np.inf).argmax(-1)]",
-    ),
-    (
-        "A09",
-        "no-maximum",
-        "exp overflows for large scores: subtract each row's maximum first, or use `softmax`.",
-        "e = np.exp(scores) * visible\n    weights = e / np.where(visible.any(-1, "
-        "keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "A10",
-        "maximum-of-all",
-        "You subtract the largest score of all; a row far below it becomes 0/0. Take each "
-        "row's own maximum.",
-        "e = np.exp(np.where(visible, scores, -np.inf) - np.where(visible, scores, "
-        "-1e300).max())\n"
-        "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "B16",
-        "mask-multiplied",
-        "The mask is multiplied into the scores: a score of 0 is not hidden, exp(0) = 1.",
-        "weights = softmax(scores * visible)",
-    ),
-    (
-        "B22",
-        "mask-added",
-        "The mask is added to the scores as 0 and 1: hidden scores must go to −inf.",
-        "weights = softmax(scores + visible)",
-    ),
-    (
-        "B25",
-        "plus-infinity",
-        "Hidden scores become +1e9: only the hidden keys are seen. The sign is wrong.",
-        "weights = softmax(np.where(visible, scores, 1e9))",
-    ),
-    (
-        "B31",
-        "nan-rows",
-        "A query that sees nothing gets NaN: give it weights 0.",
-        "weights = softmax(np.where(visible, scores, -np.inf))",
-    ),
-    (
-        "B32",
-        "mean-for-nothing",
-        "A query that sees nothing gets the mean of all values: a finite penalty makes all its "
-        "scores equal. Its weights must be 0.",
-        "weights = softmax(np.where(visible, scores, -1e9))",
-    ),
-    (
-        "X15",
-        "warns",
-        "The numbers are right, but a query that sees nothing gives a warning (0/0, or −inf − "
-        "(−inf)): avoid it, or silence it there.",
-        "hidden = np.where(visible, scores, -np.inf)\n    weights = np.nan_to_num(softmax(hidden))",
-    ),
-    (
-        "F08",
-        "not-renormalised",
-        "Hidden weights are set to 0 after the softmax, and the rest no longer sums to 1: "
-        "divide by the new sum.",
-        "weights = softmax(scores) * visible",
-    ),
-    (
-        "X17",
-        "epsilon",
-        "A small number is added to the sum of the exponentials: your rows do not quite sum to 1.",
-        "e = np.exp(scores - np.where(visible, scores, -1e300).max(-1, keepdims=True)) * "
-        "visible\n    weights = e / (e.sum(-1, keepdims=True) + 1e-4)",
-    ),
-    (
-        "X71",
-        "distance-decay",
-        "Near positions get more weight than far ones: nothing in self-attention knows how far "
-        "apart two positions are.",
-        "i = np.arange(x.shape[-2])\n    weights = softmax(np.where(visible, scores - 0.1 * "
-        "abs(i[:, None] - i), -1e9))",
-    ),
-):
+for code, name, message, lines in wrong_weights():
     self_attention.slip(
         code,
         name,
@@ -823,25 +713,24 @@ for code, name, message, lines in (
         "return attention(Q, K, V, mask)",
         BY_HAND + lines + "\n    return weights @ V, weights",
     )
-for penalty in ("5", "100"):
-    self_attention.slip(
-        "B27",
-        f"penalty-{penalty}",
-        f"You subtract {penalty} from hidden scores: keys that score that high still get "
-        "weight. Use −inf.",
-        "return attention(Q, K, V, mask)",
-        f"{BY_HAND}weights = softmax(np.where(visible, scores, scores - {penalty}))\n    "
-        "return weights @ V, weights",
-    )
-    self_attention.slip(
-        "B27",
-        f"filled-with-minus-{penalty}",
-        f"You set hidden scores to −{penalty}: where the visible ones are lower, the hidden "
-        "keys win. Use −inf.",
-        "return attention(Q, K, V, mask)",
-        f"{BY_HAND}weights = softmax(np.where(visible, scores, -{penalty}.0))\n    return "
-        "weights @ V, weights",
-    )
+self_attention.slip(
+    "X71",
+    "distance-decay",
+    "Near positions get more weight than far ones: nothing in self-attention knows how far apart "
+    "two positions are.",
+    "return attention(Q, K, V, mask)",
+    BY_HAND + "i = np.arange(x.shape[-2])\n"
+    "    weights = softmax(np.where(visible, scores - 0.1 * abs(i[:, None] - i), -1e9))\n"
+    "    return weights @ V, weights",
+)
+
+
+@self_attention.misconception(
+    "C17",
+    "The matrices stand on the left of x: they are (d_in, d_out) and stand on the right, x @ W.",
+)
+def matrices_on_the_left(x, W_q, W_k, W_v, mask=None):
+    return attention(W_q @ x, W_k @ x, W_v @ x, mask)
 
 
 @self_attention.misconception(
@@ -881,8 +770,7 @@ def with_dropout(x, W_q, W_k, W_v, mask=None):
 
 @self_attention.misconception(
     "A47",
-    "Your function computes in float32: with float64 inputs seven digits are not enough where "
-    "scores are large.",
+    SAID["in-single-precision"],
 )
 def in_single_precision(x, W_q, W_k, W_v, mask=None):
     x, W_q, W_k, W_v = (np.asarray(a, dtype=np.float32) for a in (x, W_q, W_k, W_v))
@@ -912,9 +800,7 @@ def scales_the_matrix(x, W_q, W_k, W_v, mask=None):
     return attention(2 * linear(x, W_q), linear(x, W_k), linear(x, W_v), mask)
 
 
-@self_attention.misconception(
-    "A48", "Only the first batch item is right: look for a `return` inside a loop, or an index 0."
-)
+@self_attention.misconception("A48", SAID["first-item-only"])
 def first_item_only(x, W_q, W_k, W_v, mask=None):
     Q, K, V = linear(x, W_q), linear(x, W_k), linear(x, W_v)
     output, weights = (np.array(part) for part in attention(Q, K, V, mask))
@@ -925,25 +811,20 @@ def first_item_only(x, W_q, W_k, W_v, mask=None):
 
 @self_attention.misconception(
     "B64",
-    "Your function only takes one sequence, (n, d); any number of batch axes may lead "
-    "(np.swapaxes, axis=-1).",
+    SAID["two-axes-only"],
 )
 def two_axes_only(x, W_q, W_k, W_v, mask=None):
     n, d = x.shape
     return attention(linear(x, W_q), linear(x, W_k), linear(x, W_v), mask)
 
 
-@self_attention.misconception(
-    "B64", "Your function takes exactly one batch axis; any number may lead, also none."
-)
-def three_axes_only(x, W_q, W_k, W_v, mask=None):
+@self_attention.misconception("B64", SAID["one-batch-axis"])
+def one_batch_axis(x, W_q, W_k, W_v, mask=None):
     B, n, d = x.shape
     return attention(linear(x, W_q), linear(x, W_k), linear(x, W_v), mask)
 
 
-@self_attention.misconception(
-    "A03", "`.T` turns all axes around: in a batch only the last two may be exchanged."
-)
+@self_attention.misconception("A03", SAID["transposed-all-axes"])
 def transposed_all_axes(x, W_q, W_k, W_v, mask=None):
     Q, K, V = linear(x, W_q), linear(x, W_k), linear(x, W_v)
     if W_q.shape != W_k.shape:
@@ -957,9 +838,7 @@ def transposed_all_axes(x, W_q, W_k, W_v, mask=None):
     return weights @ V, weights
 
 
-@self_attention.misconception(
-    "B52", "The keys are not transposed; where n = d_k the shapes fit by luck."
-)
+@self_attention.misconception("B52", SAID["keys-not-transposed"])
 def keys_not_transposed(x, W_q, W_k, W_v, mask=None):
     Q, K, V = linear(x, W_q), linear(x, W_k), linear(x, W_v)
     scores = Q @ K / math.sqrt(Q.shape[-1])

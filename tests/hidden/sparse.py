@@ -6,12 +6,13 @@ import numpy as np
 
 from manyheads import sparse
 from tests.hidden.break_it import BreakIt
+from tests.hidden.cases import RAISES, fortran, integers, low, peaked, qkv, qkv_misfits
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("08_sparse", sparse)
 grade = exercise.grade
 
-RAISES = {"raises": "ValueError"}
 
 # Small, unequal numbers: five queries and keys of width 2, values of width 2.
 Q5 = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0], [0.0, 1.0], [-1.0, 0.5]])
@@ -20,51 +21,11 @@ V5 = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [-1.0, 3.0], [0.0, 5.0]])
 FIVE = {"Q": Q5, "K": K5, "V": V5}
 
 
-def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
-    """Queries, keys and values with all sizes different and moderate scores."""
-    Q = rng.normal(size=(*batch, n, d_k)) * 1.3
-    K = rng.normal(size=(*batch, m, d_k)) * 1.3
-    V = rng.normal(size=(*batch, m, d_v)) + 0.5
-    return {"Q": Q.astype(dtype), "K": K.astype(dtype), "V": V.astype(dtype)}
-
-
-def integers(case):
-    """The same case in integers."""
-    return {name: (value * 2).round().astype(int) for name, value in case.items()}
-
-
-def low(case):
-    """All scores below -1800, and still different."""
-    Q, K = case["Q"].copy(), case["K"].copy()
-    Q[..., 0], K[..., 0] = 4000, -(2 + K[..., 0] * 0.0002)
-    return {**case, "Q": Q, "K": K}
-
-
-def peaked(case, row):
-    """One query whose scores are thousands above the others'."""
-    Q = case["Q"].copy()
-    Q[..., row, :] *= 4000
-    return {**case, "Q": Q}
-
-
 def within(sentence, code, inputs, pairs):
     """The contract's bound, half a byte a pair; and six bytes, to tell a table of booleans, which
     fails the first alone, from a table of numbers."""
     for bound in (pairs / 2, pairs * 6):
         yield Example(sentence, code, inputs, memory=bound, once=True)
-
-
-MISFITS = (  # shapes of Q, K and V that do not fit each other, with four queries and four keys
-    ((4, 3), (4, 2), (4, 6)), ((4, 3), (4, 3), (5, 3)), ((4, 3), (4, 3), (1, 3)), ((4, 1), (4, 3), (4, 2)),
-    ((3, 4, 2), (2, 4, 2), (2, 4, 2)), ((3, 4, 2), (3, 4, 2), (2, 4, 2)), ((3, 4, 2), (3, 4, 2), (1, 4, 2)),
-    ((1, 4, 2), (3, 4, 2), (3, 4, 2)), ((3, 4, 2), (3, 4, 2), (4, 2)), ((4, 2), (4, 2), (3, 4, 2)),
-)  # fmt: skip
-
-
-def misfits(rng):
-    for shapes in MISFITS:
-        pairs = zip("QKV", shapes, strict=True)
-        yield {name: rng.normal(size=shape) for name, shape in pairs}
 
 
 # --- window_mask -----------------------------------------------------------------------------------
@@ -316,7 +277,7 @@ LONG_LOCAL = (
 
 
 def long_case(rng, n, d_k=4, d_v=3):
-    return draw(rng, (), n, n, d_k, d_v)
+    return qkv(rng, (), n, n, d_k, d_v)
 
 
 local.witness("values", "C1", LOCAL, **FIVE, window=1)
@@ -344,34 +305,34 @@ local.witness("errors", "C5", LOCAL, **{**FIVE, "K": np.ones((5, 3))}, window=1,
 def _(rng):
     sizes = [(7, 2, 4, 3), (5, 0, 3, 2), (4, 9, 3, 5), (1, 2, 3, 4), (6, 5, 2, 1), (11, 3, 9, 2)]
     for n, w, d_k, d_v in (*sizes, (4, 1, 4, 4), (9, 1, 1, 3), (139, 3, 3, 2)):
-        yield Example("C1", LOCAL, {**draw(rng, (), n, n, d_k, d_v), "window": w})
-    case = draw(rng, (), 8, 8)
+        yield Example("C1", LOCAL, {**qkv(rng, (), n, n, d_k, d_v), "window": w})
+    case = qkv(rng, (), 8, 8)
     yield Example("C1", "local_attention(Q=Q, K=K, V=V, window=window)", {**case, "window": 3})
     yield Example("C1", "local_attention(Q, K, V, window, False)", {**case, "window": 2})
     for batch in ((3,), (2, 3), (1,), (3, 1, 2)):
-        yield Example("C3", LOCAL, {**draw(rng, batch, 6, 6), "window": 2})
-    yield Example("C3", LOCAL, {**draw(rng, (5,), 5, 5, 5, 5), "window": 1})
-    yield Example("C3", LOCAL, {**peaked(draw(rng, (), 7, 7), 3), "window": 2})
-    yield Example("C3", LOCAL, {**low(draw(rng, (), 7, 7)), "window": 2})
-    yield Example("C3", LOCAL, {**integers(draw(rng, (), 7, 7)), "window": 1})
-    yield Example("C3", LOCAL, {**draw(rng, (3,), 7, 7, dtype=np.float32), "window": 2})
-    strided = {name: np.asfortranarray(value) for name, value in draw(rng, (3,), 6, 6).items()}
+        yield Example("C3", LOCAL, {**qkv(rng, batch, 6, 6), "window": 2})
+    yield Example("C3", LOCAL, {**qkv(rng, (5,), 5, 5, 5, 5), "window": 1})
+    yield Example("C3", LOCAL, {**peaked(qkv(rng, (), 7, 7), 3), "window": 2})
+    yield Example("C3", LOCAL, {**low(qkv(rng, (), 7, 7)), "window": 2})
+    yield Example("C3", LOCAL, {**integers(qkv(rng, (), 7, 7)), "window": 1})
+    yield Example("C3", LOCAL, {**qkv(rng, (3,), 7, 7, dtype=np.float32), "window": 2})
+    strided = fortran(qkv(rng, (3,), 6, 6))
     yield Example("C3", LOCAL, {**strided, "window": 1})
 
 
 @local.hidden("causal")
 def _(rng):
     for n, w, d_k, d_v in ((7, 2, 4, 3), (5, 0, 3, 2), (4, 9, 3, 5), (6, 5, 2, 1), (139, 3, 3, 2)):
-        yield Example("C2", CAUSAL_LOCAL, {**draw(rng, (), n, n, d_k, d_v), "window": w})
+        yield Example("C2", CAUSAL_LOCAL, {**qkv(rng, (), n, n, d_k, d_v), "window": w})
     yield Example(
-        "C2", "local_attention(Q, K, V, window, True)", {**draw(rng, (3,), 6, 6), "window": 2}
+        "C2", "local_attention(Q, K, V, window, True)", {**qkv(rng, (3,), 6, 6), "window": 2}
     )
-    case = peaked(draw(rng, (), 6, 6), 2)
+    case = peaked(qkv(rng, (), 6, 6), 2)
     yield Example("C2", CAUSAL_LOCAL, {**case, "window": 1})
-    case = draw(rng, (), 6, 6)  # later keys score far above the earlier ones
+    case = qkv(rng, (), 6, 6)  # later keys score far above the earlier ones
     case["Q"][:, 0], case["K"][:, 0] = 1, 80 * math.sqrt(4) * np.arange(6)
     yield Example("C2", CAUSAL_LOCAL, {**case, "window": 2})
-    yield Example("C2", CAUSAL_LOCAL, {**integers(draw(rng, (), 5, 5)), "window": 1})
+    yield Example("C2", CAUSAL_LOCAL, {**integers(qkv(rng, (), 5, 5)), "window": 1})
 
 
 @local.hidden("memory")
@@ -387,10 +348,10 @@ def _(rng):
 
 @local.hidden("errors")
 def _(rng):
-    for inputs in misfits(rng):
+    for inputs in qkv_misfits(rng, 4, 4):
         yield Example("C5", LOCAL, {**inputs, "window": 1}, raises="ValueError")
     for n, m in ((4, 5), (5, 4), (1, 4), (6, 1)):
-        case = draw(rng, (), n, m)
+        case = qkv(rng, (), n, m)
         yield Example("C5", LOCAL, {**case, "window": 1}, raises="ValueError")
         yield Example("C5", CAUSAL_LOCAL, {**case, "window": 0}, raises="ValueError")
 
@@ -441,10 +402,10 @@ local.slip(
     "    visible = (j >= 0) & (j < n)\n", "    visible = j < n\n    j = np.where(j < 0, j % n, j)\n",
 )  # fmt: skip
 local.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k.", " / math.sqrt(Q.shape[-1])", "",
+    "B01", "no-scale", SAID["no-scale"], " / math.sqrt(Q.shape[-1])", "",
 )  # fmt: skip
 local.slip(
-    "B02", "divided-by-d-k", "Your scores are divided by d_k, not by its root.",
+    "B02", "divided-by-d-k", SAID["divided-by-d-k"],
     "math.sqrt(Q.shape[-1])", "Q.shape[-1]",
 )  # fmt: skip
 local.slip(
@@ -466,7 +427,7 @@ local.slip(
     "masked_softmax(scores, visible)", "softmax(np.where(visible, scores, scores - 5))",
 )  # fmt: skip
 local.slip(
-    "A09", "no-maximum", "exp of large scores overflows, and of very low ones vanishes: subtract each query's maximum first.",
+    "A09", "no-maximum", SAID["no-maximum"],
     "    weights = masked_softmax(scores, visible)",
     "    weights = np.exp(scores) * visible\n    weights = weights / weights.sum(axis=-1, keepdims=True)",
 )  # fmt: skip
@@ -477,7 +438,7 @@ local.slip(
     "    weights = weights / weights.sum(axis=-1, keepdims=True)",
 )  # fmt: skip
 local.slip(
-    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "V[..., j, :]", "K[..., j, :]",
 )  # fmt: skip
 local.slip(
@@ -498,12 +459,12 @@ local.slip(
     " or V.shape[:-1] != K.shape[:-1]", "",
 )  # fmt: skip
 local.slip(
-    "A26", "cut-to-integers", "Integer values come out truncated: the output took its dtype from V.",
+    "A26", "output-like-values", SAID["output-like-values"],
     "    return (weights[..., None, :] @ V[..., j, :])[..., 0, :]",
     "    return (weights[..., None, :] @ V[..., j, :])[..., 0, :].astype(V.dtype)",
 )  # fmt: skip
 local.slip(
-    "A21", "rounded", "Your output is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "    return (weights[..., None, :] @ V[..., j, :])[..., 0, :]",
     "    return np.round((weights[..., None, :] @ V[..., j, :])[..., 0, :], 4)",
 )  # fmt: skip
@@ -513,7 +474,7 @@ local.slip(
     "    n = Q.shape[-2]\n    if Q.dtype.kind == 'f':\n        Q *= 0.5\n        K = 2 * K\n",
 )  # fmt: skip
 local.slip(
-    "A48", "first-item-only", "Only the first batch item is right.",
+    "A48", "first-item-only", SAID["first-item-only"],
     "    near = K[..., j, :]", "    K = np.broadcast_to(K[(0,) * (K.ndim - 2)], K.shape)\n    near = K[..., j, :]",
 )  # fmt: skip
 local.slip(
@@ -523,7 +484,7 @@ local.slip(
     "    sides = [(0, 0)] * (K.ndim - 2) + [(0, 1), (0, 0)]\n    K, V = np.pad(K, sides), np.pad(V, sides)\n",
 )  # fmt: skip
 local.slip(
-    "B64", "two-axes", "Your function takes two axes only; any number of batch axes may lead.",
+    "B64", "two-axes-only", SAID["two-axes-only"],
     "    n = Q.shape[-2]\n", "    n, d_k = Q.shape\n",
 )  # fmt: skip
 local.slip(
@@ -531,7 +492,7 @@ local.slip(
     "    n = Q.shape[-2]\n", "    n = Q.shape[-2]\n    if window >= n:\n        raise IndexError('window')\n",
 )  # fmt: skip
 local.slip(
-    "B61", "with-the-weights", "Your function returns the weights as well; here the output alone is asked for.",
+    "B61", "with-the-weights", SAID["with-the-weights"],
     "    return (weights[..., None, :] @ V[..., j, :])[..., 0, :]",
     "    return (weights[..., None, :] @ V[..., j, :])[..., 0, :], weights",
 )  # fmt: skip
@@ -722,7 +683,7 @@ def some_layout(rng, rows, columns):
 
 def blocked(rng, n, m, size, batch=(), d_k=4, d_v=3, dtype=float):
     layout = some_layout(rng, -(-n // size), -(-m // size))
-    return {**draw(rng, batch, n, m, d_k, d_v, dtype), "layout": layout, "block_size": size}
+    return {**qkv(rng, batch, n, m, d_k, d_v, dtype), "layout": layout, "block_size": size}
 
 
 block.witness(
@@ -779,7 +740,7 @@ def _(rng):
     case = blocked(rng, 4, 9, 3)  # one block of keys scores thousands above the others
     case["K"][:3] *= 2000
     yield Example("C4", BLOCKS, {**case, "layout": np.ones((2, 3), bool)})
-    case = draw(rng, (), 7, 8)
+    case = qkv(rng, (), 7, 8)
     layout = {"layout": some_layout(rng, 3, 3), "block_size": 3}
     yield Example("C4", BLOCKS, {**integers(case), **layout})
     yield Example("C4", BLOCKS, blocked(rng, 7, 8, 3, (2,), dtype=np.float32))
@@ -788,7 +749,7 @@ def _(rng):
 @block.hidden("memory")
 def _(rng):
     n, m = 1500 - 10 * int(rng.integers(9)), 1500 + 7 * int(rng.integers(9))
-    case = {**draw(rng, (), n, m), "block_size": 10}
+    case = {**qkv(rng, (), n, m), "block_size": 10}
     layout = np.zeros((n // 10, -(-m // 10)), bool)
     for _ in range(2):
         layout[np.arange(n // 10), rng.integers(layout.shape[1], size=n // 10)] = True
@@ -812,9 +773,9 @@ def _(rng):
         (6, 4, 2, (1, 1)),
     ]
     for n, m, size, shape in (*shapes, (6, 4, 2, (2, 3)), (8, 8, 4, (3, 3)), (8, 8, 3, (2, 2))):
-        inputs = {**draw(rng, (), n, m), "layout": np.ones(shape, bool), "block_size": size}
+        inputs = {**qkv(rng, (), n, m), "layout": np.ones(shape, bool), "block_size": size}
         yield Example("C6", BLOCKS, inputs, raises="ValueError")
-    for inputs in misfits(rng):
+    for inputs in qkv_misfits(rng, 4, 4):
         fitting = {"layout": np.ones((2, 2), bool), "block_size": 2}
         yield Example("C6", BLOCKS, {**inputs, **fitting}, raises="ValueError")
     inputs = {
@@ -894,11 +855,11 @@ block.slip(
     "            output[..., rows, :] = seen\n", "            output[..., rows, :] = seen\n            break\n",
 )  # fmt: skip
 block.slip(
-    "B57", "keys-instead-of-values", "Your output is the mean of the keys: the weights belong to the values V.",
+    "B57", "keys-instead-of-values", SAID["keys-instead-of-values"],
     "V[..., keys, :])", "K[..., keys, :])\n            seen = np.resize(seen, (*Q[..., rows, :].shape[:-1], V.shape[-1]))",
 )  # fmt: skip
 block.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "B01", "no-scale", SAID["no-scale"],
     "attention(Q[..., rows, :],", "attention(math.sqrt(Q.shape[-1]) * Q[..., rows, :],",
 )  # fmt: skip
 block.slip(
@@ -906,7 +867,7 @@ block.slip(
     "attention(Q[..., rows, :],", "attention(Q[..., rows, :] / math.sqrt(Q.shape[-1]),",
 )  # fmt: skip
 block.slip(
-    "A26", "cut-to-integers", "Integer values come out truncated: the output took its dtype from V.",
+    "A26", "output-like-values", SAID["output-like-values"],
     "output = np.zeros((*Q.shape[:-1], V.shape[-1]))",
     "output = np.zeros((*Q.shape[:-1], V.shape[-1]), dtype=V.dtype)",
 )  # fmt: skip
@@ -1106,10 +1067,8 @@ def no_maximum(Q, K, V, layout, block_size):
     return output / np.where(total > 0, total, 1)
 
 
-@block.misconception(
-    "B61", "Your function returns the weights as well; here the output alone is asked for."
-)
-def block_with_weights(Q, K, V, layout, block_size):
+@block.misconception("B61", SAID["with-the-weights"])
+def with_the_weights(Q, K, V, layout, block_size):
     n, m = Q.shape[-2], K.shape[-2]
     if layout.shape != (math.ceil(n / block_size), math.ceil(m / block_size)):
         raise ValueError("layout")
@@ -1328,7 +1287,7 @@ def bucketed(rng, batch=(), n=9, m=8, names=(-4, 0, 3, 11), d_k=4, d_v=3, dtype=
     k_buckets = rng.permuted(pick, axis=-1)
     q_buckets = rng.choice(names, size=(*batch, n))
     return {
-        **draw(rng, batch, n, m, d_k, d_v, dtype),
+        **qkv(rng, batch, n, m, d_k, d_v, dtype),
         "q_buckets": q_buckets,
         "k_buckets": k_buckets,
     }
@@ -1404,7 +1363,7 @@ hashed.witness(
 @hashed.hidden("values")
 def _(rng):
     one = {"q_buckets": np.full(5, 3), "k_buckets": np.full(7, 3)}
-    yield Example("C1", HASHED, {**draw(rng), **one})
+    yield Example("C1", HASHED, {**qkv(rng), **one})
     for n, m, d_k, d_v in ((9, 8, 4, 3), (7, 13, 2, 5), (14, 4, 9, 1), (6, 6, 6, 6), (1, 5, 3, 2)):
         yield Example("C2", HASHED, bucketed(rng, (), n, m, d_k=d_k, d_v=d_v))
     big = bucketed(rng, (), 150, 170, (0, 1))  # crowded buckets
@@ -1437,7 +1396,7 @@ def _(rng):
 
 @hashed.hidden("errors")
 def _(rng):
-    for inputs in misfits(rng):
+    for inputs in qkv_misfits(rng, 4, 4):
         fitting = {f"{x.lower()}_buckets": np.zeros(inputs[x].shape[:-1], int) for x in "QK"}
         yield Example("C7", HASHED, {**inputs, **fitting}, raises="ValueError")
     shapes = [
@@ -1456,7 +1415,7 @@ def _(rng):
     ]
     for batch, q, k in shapes:
         near = {"q_buckets": rng.integers(2, size=q), "k_buckets": rng.integers(2, size=k)}
-        yield Example("C7", HASHED, {**draw(rng, batch), **near}, raises="ValueError")
+        yield Example("C7", HASHED, {**qkv(rng, batch), **near}, raises="ValueError")
 
 
 ROWS = "rows = np.flatnonzero(q_buckets[item] == bucket)"
@@ -1543,7 +1502,7 @@ hashed.slip(
     KEYS, KEYS + "[:4]",
 )  # fmt: skip
 hashed.slip(
-    "B01", "no-scale", "Your scores are not divided by √d_k.",
+    "B01", "no-scale", SAID["no-scale"],
     "attention(Q[item][rows],", "attention(math.sqrt(Q.shape[-1]) * Q[item][rows],",
 )  # fmt: skip
 hashed.slip(
@@ -1551,7 +1510,7 @@ hashed.slip(
     "attention(Q[item][rows],", "attention(Q[item][rows] / math.sqrt(Q.shape[-1]),",
 )  # fmt: skip
 hashed.slip(
-    "A26", "cut-to-integers", "Integer values come out truncated: the output took its dtype from V.",
+    "A26", "output-like-values", SAID["output-like-values"],
     "V.shape[-1]))\n", "V.shape[-1]), dtype=V.dtype)\n",
 )  # fmt: skip
 hashed.slip(
@@ -1633,9 +1592,9 @@ def softmax_over_all_buckets(Q, K, V, q_buckets, k_buckets):
 
 @hashed.misconception(
     "A09",
-    "exp of large scores overflows, and of very low ones vanishes: subtract each query's maximum.",
+    SAID["no-maximum"],
 )
-def hashed_no_maximum(Q, K, V, q_buckets, k_buckets):
+def no_maximum(Q, K, V, q_buckets, k_buckets):
     if q_buckets.shape != Q.shape[:-1] or k_buckets.shape != K.shape[:-1]:
         raise ValueError("buckets")
     e = np.exp(Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1]))
@@ -1644,19 +1603,15 @@ def hashed_no_maximum(Q, K, V, q_buckets, k_buckets):
     return e @ V / np.where(total > 0, total, 1)
 
 
-@hashed.misconception(
-    "B61", "Your function returns the weights as well; here the output alone is asked for."
-)
-def hashed_with_weights(Q, K, V, q_buckets, k_buckets):
+@hashed.misconception("B61", SAID["with-the-weights"])
+def with_the_weights(Q, K, V, q_buckets, k_buckets):
     if q_buckets.shape != Q.shape[:-1] or k_buckets.shape != K.shape[:-1]:
         raise ValueError("buckets")
     return attention(Q, K, V, q_buckets[..., :, None] == k_buckets[..., None, :])
 
 
-@hashed.misconception(
-    "B64", "Your function takes two axes only; any number of batch axes may lead."
-)
-def hashed_two_axes(Q, K, V, q_buckets, k_buckets):
+@hashed.misconception("B64", SAID["two-axes-only"])
+def two_axes_only(Q, K, V, q_buckets, k_buckets):
     if q_buckets.shape != Q.shape[:-1] or k_buckets.shape != K.shape[:-1] or len(K) != len(V):
         raise ValueError("buckets")
     output = np.zeros((len(Q), V.shape[1]))
@@ -2167,20 +2122,20 @@ routed.slip(
     GATED, "gated = heads * np.swapaxes(gates[..., ::-1], -1, -2)[..., None]",
 )  # fmt: skip
 routed.slip(
-    "C22", "no-output-projection", "The last step is missing: multiply the merged heads by W_o.",
+    "C22", "no-output-matrix", SAID["no-output-matrix"],
     "linear(merge_heads(gated), W_o)", "merge_heads(gated)",
 )  # fmt: skip
 routed.slip(
-    "C03", "merged-without-transposing", "The heads are merged by a reshape alone: bring (h, n, d_k) to (n, h, d_k) first, or call merge_heads.",
+    "C03", "joined-by-reshape", SAID["joined-by-reshape"],
     "merge_heads(gated)", "gated.reshape(x.shape)",
 )  # fmt: skip
 routed.slip(
-    "C06", "interleaved-heads", "Your heads own every h-th column; head i owns d_k columns in a row.",
+    "C06", "interleaved", SAID["interleaved"],
     "(split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))",
     "(np.moveaxis(linear(x, W).reshape(*x.shape[:-1], -1, num_heads), -1, -3) for W in (W_q, W_k, W_v))",
 )  # fmt: skip
 routed.slip(
-    "C19", "queries-and-keys-exchanged", "W_q and W_k are exchanged.",
+    "C19", "queries-and-keys-exchanged", SAID["queries-and-keys-exchanged"],
     "in (W_q, W_k, W_v)", "in (W_k, W_q, W_v)",
 )  # fmt: skip
 routed.slip(
@@ -2196,7 +2151,7 @@ routed.slip(
     "attention(Q, K, V)", "attention(Q / math.sqrt(num_heads), K, V)",
 )  # fmt: skip
 routed.slip(
-    "C26", "residual-inside", "x is added to the result: a residual is not asked for here.",
+    "C26", "residual-added", SAID["residual-added"],
     "    return linear(merge_heads(gated), W_o)", "    return x + linear(merge_heads(gated), W_o)",
 )  # fmt: skip
 routed.slip(
@@ -2208,7 +2163,7 @@ routed.slip(
     "if W_r.shape[1] != num_heads:", "if W_r.shape[1] not in (1, num_heads):",
 )  # fmt: skip
 routed.slip(
-    "A26", "cut-to-integers", "Integers come out truncated: the output took its dtype from x.",
+    "A26", "output-like-x", SAID["output-like-x"],
     "    return linear(merge_heads(gated), W_o)", "    return linear(merge_heads(gated), W_o).astype(x.dtype)",
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from manyheads.transformer import (
 )
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, normal, some_mask
+from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("11_transformer", transformer)
@@ -255,12 +256,12 @@ norm.slip(
 )  # fmt: skip
 norm.slip(
     "A26", "like-integers",
-    "For integers your result is cut to integers.",
+    SAID["like-integers"],
     "    return gamma * centred / np.sqrt(variance + eps) + beta",
     "    return (gamma * centred / np.sqrt(variance + eps) + beta).astype(x.dtype)",
 )  # fmt: skip
 norm.slip(
-    "A21", "rounded", "Your result is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "    return gamma * centred / np.sqrt(variance + eps) + beta",
     "    return np.round(gamma * centred / np.sqrt(variance + eps) + beta, 4)",
 )  # fmt: skip
@@ -464,11 +465,11 @@ bend_wrong(
     "0.5 * (1 + erf(x / math.sqrt(2))) + x * np.exp(-np.minimum(x * 1.0 * x, 1400) / 2) / math.sqrt(2 * math.pi)",
 )  # fmt: skip
 bend_wrong(
-    "A26", "like-integers", "For integers your result is cut to integers.",
+    "A26", "like-integers", SAID["like-integers"],
     "(x * 0.5 * (1 + erf(x / math.sqrt(2)))).astype(x.dtype)",
 )  # fmt: skip
 bend_wrong(
-    "A21", "rounded", "Your result is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "np.round(x * 0.5 * (1 + erf(x / math.sqrt(2))), 4)",
 )  # fmt: skip
 bend_wrong(
@@ -731,11 +732,11 @@ ffn.slip(
     "gelu(linear(x, W_1, b_1))", "gelu(linear(x, W_1, b_1)) * linear(x, W_1, b_1)",
 )  # fmt: skip
 ffn.slip(
-    "A26", "like-integers", "For integers your result is cut to integers.",
+    "A26", "like-integers", SAID["like-integers"],
     "return linear(hidden, W_2, b_2)", "return linear(hidden, W_2, b_2).astype(x.dtype)",
 )  # fmt: skip
 ffn.slip(
-    "A21", "rounded", "Your result is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "return linear(hidden, W_2, b_2)", "return np.round(linear(hidden, W_2, b_2), 4)",
 )  # fmt: skip
 
@@ -1096,7 +1097,7 @@ layer_wrong(
 )  # fmt: skip
 layer_wrong(
     "B01", "no-scale",
-    "Your scores are not divided by √d_k.",
+    SAID["no-scale"],
     (HEADS, HEADS.replace("(Q,", "(Q * math.sqrt(d // num_heads),")),
 )  # fmt: skip
 layer_wrong(
@@ -1107,21 +1108,21 @@ layer_wrong(
     (MASK, MASK + "\n    if mask is not None:\n        mask = mask[..., :1, :, :]"),
 )  # fmt: skip
 layer_wrong(
-    "C01", "cut-without-transposing",
-    "You cut the heads by a reshape to (h, n, d_k) alone: a 'head' is a run of positions. Reshape to (n, h, d_k), then exchange the two axes.",
+    "C01", "cut-by-reshape",
+    SAID["cut-by-reshape"],
     *((f'split_heads(linear(x, p["W_{r}"], p["b_{r}"]), num_heads)',
        f'linear(x, p["W_{r}"], p["b_{r}"]).reshape(*x.shape[:-2], num_heads, x.shape[-2], d // num_heads)')
       for r in "qkv"),
     ("    p, d = params", "    if x.shape[-1] % num_heads:\n        raise ValueError\n    p, d = params"),
 )  # fmt: skip
 layer_wrong(
-    "C03", "merged-without-transposing",
-    "You merge the heads by a reshape alone: positions and heads get mixed. Exchange the two axes first (`merge_heads`).",
+    "C03", "joined-by-reshape",
+    SAID["joined-by-reshape"],
     ("merge_heads(heads)", "np.asarray(heads).reshape(x.shape)"),
 )  # fmt: skip
 layer_wrong(
-    "C04", "both-without-transposing",
-    "You cut and merge by a reshape alone. The shapes are right, but a 'head' is a run of positions, not a block of columns.",
+    "C04", "cut-and-joined-by-reshape",
+    SAID["cut-and-joined-by-reshape"],
     *((f'split_heads(linear(x, p["W_{r}"], p["b_{r}"]), num_heads)',
        f'linear(x, p["W_{r}"], p["b_{r}"]).reshape(*x.shape[:-2], num_heads, x.shape[-2], d // num_heads)')
       for r in "qkv"),
@@ -1130,7 +1131,7 @@ layer_wrong(
 )  # fmt: skip
 layer_wrong(
     "C06", "interleaved",
-    "Head i takes every h-th column. It takes d_k columns side by side.",
+    SAID["interleaved"],
     *((f'split_heads(linear(x, p["W_{r}"], p["b_{r}"]), num_heads)',
        f'np.moveaxis(linear(x, p["W_{r}"], p["b_{r}"]).reshape(*x.shape[:-1], d // num_heads, num_heads), -1, -3)')
       for r in "qkv"),
@@ -1138,12 +1139,12 @@ layer_wrong(
 )  # fmt: skip
 layer_wrong(
     "C19", "queries-and-keys-exchanged",
-    "Queries and keys are exchanged.",
+    SAID["queries-and-keys-exchanged"],
     (HEADS, HEADS.replace("(Q, K,", "(K, Q,")),
 )  # fmt: skip
 layer_wrong(
-    "B57", "keys-for-values",
-    "The keys are averaged where the values should be.",
+    "B57", "keys-instead-of-values",
+    SAID["keys-instead-of-values"],
     (HEADS, HEADS.replace("(Q, K, V,", "(Q, K, K,")),
 )  # fmt: skip
 layer_wrong(
@@ -1167,11 +1168,11 @@ layer_wrong(
     (WORKED, 'worked = linear(np.maximum(linear(x, p["W_1"], p["b_1"]), 0), p["W_2"], p["b_2"])'),
 )  # fmt: skip
 layer_wrong(
-    "B47", "mask-forgotten", "The mask has no effect: hand it on to `attention`.",
+    "B47", "mask-not-used", SAID["mask-not-used"],
     (HEADS, HEADS.replace(", mask)", ")")),
 )  # fmt: skip
 layer_wrong(
-    "B25", "mask-opposite", "The mask is turned around: True means that the query may attend to the key.",
+    "B38", "mask-the-other-way", SAID["mask-the-other-way"],
     (MASK, "if mask is not None:\n        mask = ~mask\n    " + MASK),
 )  # fmt: skip
 layer_wrong(
@@ -1190,12 +1191,12 @@ layer_wrong(
     ("np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2]))", "np.asarray(mask)"),
 )  # fmt: skip
 layer_wrong(
-    "B43", "mask-on-the-queries",
-    "The mask is laid on the queries: its last axis belongs to the keys.",
+    "B43", "mask-on-queries",
+    SAID["mask-on-queries"],
     (MASK, MASK + "\n    if mask is not None:\n        mask = np.swapaxes(np.broadcast_to(mask, (*mask.shape[:-2], *2 * x.shape[-2:-1])), -1, -2)"),
 )  # fmt: skip
 layer_wrong(
-    "A48", "mask-of-the-first-item", "All batch items get the mask of the first one.",
+    "A48", "mask-of-the-first-item", SAID["mask-of-the-first-item"],
     (MASK, MASK + "\n    if mask is not None and x.ndim > 2:\n        mask = np.broadcast_to(mask, (*x.shape[:-2], *mask.shape[-3:]))[(0,) * (x.ndim - 2)]"),
 )  # fmt: skip
 
@@ -1225,7 +1226,7 @@ layer_wrong(
 )  # fmt: skip
 layer_wrong(
     "B16", "mask-multiplied",
-    "You multiply the scores by the mask: a hidden score becomes 0, and exp(0) is 1. `attention` hides it.",
+    SAID["mask-multiplied"],
     (HEADS, SCORES + "heads = softmax(np.where(visible, scores, 0)) @ V"),
 )  # fmt: skip
 layer_wrong(
@@ -1255,7 +1256,7 @@ layer_wrong(
     (NORM_1, "if x.dtype != float:\n        x = x.astype(float)\n    x += attended\n    " + NORM_1.replace("x + attended", "x")),
 )  # fmt: skip
 layer_wrong(
-    "A21", "rounded", "Your result is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     (NORM_2, NORM_2.replace("layer_norm(", "np.round(layer_norm(") + ", 4)"),
 )  # fmt: skip
 layer_wrong(
@@ -1265,8 +1266,8 @@ layer_wrong(
 )  # fmt: skip
 
 
-@layer.misconception("B64", "Your layer takes two axes only. Any number of batch axes may lead.")
-def layer_two_axes(x, params, num_heads, mask=None):
+@layer.misconception("B64", SAID["two-axes-only"])
+def two_axes_only(x, params, num_heads, mask=None):
     n, d = x.shape
     p = params
     if d % num_heads or any(p[f"W_{r}"].shape != (d, d) for r in "qkvo") or p["W_2"].shape[1] != d:
@@ -1605,7 +1606,7 @@ pool.slip(
     "return mean / np.linalg.norm(mean, axis=-1, keepdims=True)", "return softmax(mean)",
 )  # fmt: skip
 pool.slip(
-    "A26", "like-integers", "For integers your result is cut to integers.",
+    "A26", "like-integers", SAID["like-integers"],
     "return mean / np.linalg.norm(mean, axis=-1, keepdims=True)",
     "return (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(hidden.dtype)",
 )  # fmt: skip
@@ -1615,7 +1616,7 @@ pool.slip(
     "    total =", "    hidden[~mask] = 0\n    total =",
 )  # fmt: skip
 pool.slip(
-    "A21", "rounded", "Your result is rounded. Round for printing only.",
+    "A21", "rounded", SAID["rounded"],
     "return mean / np.linalg.norm(mean, axis=-1, keepdims=True)",
     "return np.round(mean / np.linalg.norm(mean, axis=-1, keepdims=True), 4)",
 )  # fmt: skip
