@@ -99,7 +99,7 @@ def collect(
     What is nobody's is listed and left where it is, and the exit status is 1.
     """
     from headmaster import collecting
-    from headmaster.roster import roster_of
+    from headmaster.class_list import roster_of
 
     course = Course.open(folder)
     course.require_assignment(assignment)
@@ -591,8 +591,8 @@ def export(
 
     A grade that is not finished is an empty cell, never 0; who it is and why is listed.
     """
-    from headmaster import gradesheets, returning
-    from headmaster.roster import roster_of
+    from headmaster import gradesheets, returning, sheets
+    from headmaster.class_list import roster_of
 
     course = Course.open(folder)
     if form in _FEEDBACK:
@@ -600,7 +600,7 @@ def export(
         click.echo(f"{to}: {given.files} files for {given.students} students")
         _listed("No feedback for", given.without)
         return
-    choice = gradesheets.Choice(missing_as_zero, so_far, scale, columns)
+    choice = sheets.Choice(missing_as_zero, so_far, scale, columns)
     people = roster_of(course, roster, id_column or "")
     sheet = gradesheets.make(course, assignments, form, people, choice)
     if to == "-":

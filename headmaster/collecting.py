@@ -6,9 +6,6 @@ what stood there is moved aside, never overwritten. What cannot be matched stays
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -17,15 +14,15 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
 from headmaster.course import Course, CourseError, skipped
-from headmaster.intake import TIMESTAMP, read_folder, read_zip, submitted_time
+from headmaster.intake import TIMESTAMP, read_zip
 from headmaster.lms import Sender, is_notebook, notebook_of, senders
-from headmaster.manifest import Collected, Manifest, Piece, collected_folder
+from headmaster.manifest import Collected, Piece
+from headmaster.placing import Outcome, Places
 from headmaster.records import Refused
 from headmaster.release import notebook_names
 from headmaster.roster import Person, Roster, Unmatched
 from headmaster.sources import Entry, open_sources
 
-Outcome = Literal["new", "newer", "unchanged", "older", "failed"]
 Times = Literal["auto", "file", "none"]
 # A download in which everybody's files are of nearly one time was stamped when it was packed.
 PACKING = timedelta(minutes=15)
@@ -115,7 +112,7 @@ class _Run:
         self.course, self.assignment, self.notebooks = course, assignment, notebooks
         self.roster, self.options = roster, options
         self.pattern = str(course.setting("FileNameCollectorPlugin", "named_regexp", ""))
-        self.manifest = Manifest.of(course, assignment)
+        self.places = Places(course, assignment, options.force)
         self.deadlines = _Deadlines(course, assignment)
         self.found: dict[str, tuple[Person, list[_Found]]] = {}
         self.report = Report()
@@ -188,29 +185,21 @@ class _Run:
                 except (Refused, OSError) as error:
                     self.report.lines.append(Line(student, "failed", (), notes=(str(error),)))
         finally:
-            self.manifest.write()
+            self.places.manifest.write()
 
     def _take(self, person: Person, files: list[_Found]) -> Line:
         notes: list[str] = []
         chosen = self._choose(files, notes)
         hand_in = self._describe(person, chosen)
         self._note_other_name(person, hand_in, notes)
-        known = self.manifest.students.get(person.id)
-        place = self.course.folder("submitted", person.id, self.assignment)
         kept = tuple(sorted(item.kept for item in chosen))
-        late = hand_in.late
-        if known and place.is_dir() and not self.options.force:
-            if known.fingerprint == hand_in.fingerprint:
-                time = self._correct_time(place, known, hand_in, notes)
-                return Line(person.id, "unchanged", kept, time, late, tuple(notes))
-            if hand_in.fingerprint in known.earlier or _is_older(hand_in, known):
-                notes.append("what was collected before is later; --force takes this one")
-                return Line(person.id, "older", kept, hand_in.moment, late, tuple(notes))
+        settled = self.places.settled(person.id, hand_in, notes)
+        if settled:
+            return Line(person.id, settled.outcome, kept, settled.time, hand_in.late, tuple(notes))
         content = self._read(chosen, notes)
-        outcome = self._put(person.id, place, content, hand_in, notes)
-        kept = tuple(sorted(name for name in content if name != TIMESTAMP))
-        time = self.manifest.students[person.id].moment
-        return Line(person.id, outcome, kept, time, late, tuple(notes))
+        placed = self.places.put(person.id, content, hand_in, notes)
+        kept = tuple(sorted(content))
+        return Line(person.id, placed.outcome, kept, placed.time, hand_in.late, tuple(notes))
 
     def _choose(self, files: list[_Found], notes: list[str]) -> list[_Found]:
         """Return one file for each name: the latest. An only notebook may have any name."""
@@ -297,7 +286,7 @@ class _Run:
             if len(times) > 1 and max(times.values()) - min(times.values()) <= PACKING
         }
 
-    # --- putting it in place --------------------------------------------------------------------
+    # --- reading it -----------------------------------------------------------------------------
 
     def _read(self, chosen: list[_Found], notes: list[str]) -> dict[str, bytes]:
         """Read a student's files; a zip that stands for a notebook is unpacked."""
@@ -327,92 +316,6 @@ class _Run:
             named[f"{self.notebooks[0]}.ipynb"] = named.pop(books[0])
         return named
 
-    def _put(
-        self,
-        student: str,
-        place: Path,
-        content: dict[str, bytes],
-        hand_in: Collected,
-        notes: list[str],
-    ) -> Outcome:
-        """Move the new hand-in into place as a whole, and what stood there aside."""
-        known = self.manifest.students.get(student)
-        there = place.is_dir() or place.is_symlink()
-        old = _content(place) if there else None
-        if old is not None and {**old, TIMESTAMP: b""} == {**content, TIMESTAMP: b""}:
-            before = submitted_time(old.get(TIMESTAMP))
-            kept = hand_in if hand_in.time or not before else _with_time(hand_in, before)
-            self._record(student, kept, known, replaced=False)
-            _write_time(place, kept.moment)
-            return "unchanged"
-        if old is not None and not known and not self.options.force:
-            before = submitted_time(old.get(TIMESTAMP))
-            if before and hand_in.moment and hand_in.moment < before:
-                notes.append("what is there is later; --force takes this one")
-                return "older"
-        self._replace(student, place, content, hand_in.moment, notes)
-        self._record(student, hand_in, known, replaced=True)
-        return "newer" if there else "new"
-
-    def _replace(
-        self,
-        student: str,
-        place: Path,
-        content: dict[str, bytes],
-        time: datetime | None,
-        notes: list[str],
-    ) -> None:
-        """Write a hand-in beside its place, then move it there; what was there comes back if not"""
-        folder = collected_folder(self.course, self.assignment)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as scratch:
-            new = Path(scratch) / "hand-in"
-            _write(new, content, time)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            aside = self._aside(student, place) if place.is_dir() or place.is_symlink() else None
-            try:
-                shutil.move(new, place)
-            except BaseException:
-                if aside:
-                    shutil.move(aside, place)
-                raise
-            if aside:
-                shown = os.path.relpath(aside, self.course.root)
-                notes.append(f"the earlier one is in {shown}")
-
-    def _aside(self, student: str, place: Path) -> Path:
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
-        folder = collected_folder(self.course, self.assignment) / "earlier" / student
-        folder.mkdir(parents=True, exist_ok=True)
-        aside, count = folder / stamp, 1
-        while aside.exists() or aside.is_symlink():
-            count += 1
-            aside = folder / f"{stamp}-{count}"
-        shutil.move(place, aside)
-        return aside
-
-    def _record(
-        self, student: str, hand_in: Collected, known: Collected | None, replaced: bool
-    ) -> None:
-        earlier = known.earlier if known else ()
-        if known and known.fingerprint != hand_in.fingerprint:
-            earlier = (*(f for f in earlier if f != known.fingerprint), known.fingerprint)
-        earlier = tuple(f for f in earlier if f != hand_in.fingerprint)
-        at = hand_in.at if replaced or not known else known.at
-        self.manifest.students[student] = replace(hand_in, earlier=earlier, at=at)
-
-    def _correct_time(
-        self, place: Path, known: Collected, hand_in: Collected, notes: list[str]
-    ) -> datetime | None:
-        """Write the time of a hand-in that has not changed, if only now it is known."""
-        if hand_in.time and hand_in.time != known.time:
-            _write_time(place, hand_in.moment)
-            student = next(n for n, item in self.manifest.students.items() if item is known)
-            self.manifest.students[student] = replace(known, time=hand_in.time, at=hand_in.at)
-            notes.append("its time is now known")
-            return hand_in.moment
-        return known.moment
-
 
 def _kept(file: str, assignment: str) -> str:
     """Return the name that a file gets: without the folders that only name the assignment."""
@@ -420,44 +323,6 @@ def _kept(file: str, assignment: str) -> str:
     while len(parts) > 1 and parts[0] in (assignment, "submitted"):
         parts = parts[1:]
     return "/".join(parts)
-
-
-def _is_older(hand_in: Collected, known: Collected) -> bool:
-    """Say whether the platform's own numbers, or else the times, put a hand-in before another."""
-    if hand_in.upload and known.upload and hand_in.upload != known.upload:
-        return hand_in.upload < known.upload
-    if hand_in.moment and known.moment:
-        return hand_in.moment < known.moment
-    return False
-
-
-def _content(place: Path) -> dict[str, bytes] | None:
-    """Return what a folder holds, or None where it is nothing that could be equal."""
-    try:
-        return read_folder(place)
-    except Refused:
-        return {"": b""}
-
-
-def _with_time(hand_in: Collected, time: datetime) -> Collected:
-    return replace(hand_in, time=time.isoformat(timespec="seconds"))
-
-
-def _write(folder: Path, content: dict[str, bytes], time: datetime | None) -> None:
-    folder.mkdir(parents=True)
-    for name, data in content.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    _write_time(folder, time)
-
-
-def _write_time(folder: Path, time: datetime | None) -> None:
-    """Write a time as nbgrader's exchange writes it."""
-    text = f"{time:%Y-%m-%d %H:%M:%S.%f} UTC" if time else ""
-    path = folder / TIMESTAMP
-    if text and not (path.is_file() and path.read_text(errors="replace") == text):
-        path.write_text(text)
 
 
 # --- telling it ----------------------------------------------------------------------------------

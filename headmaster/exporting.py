@@ -13,10 +13,11 @@ from typing import ClassVar
 
 from traitlets import Bool, List, Unicode
 
+from headmaster.class_list import roster_of
 from headmaster.course import Course, CourseError
-from headmaster.gradesheets import Choice, make, write
+from headmaster.gradesheets import make, write
 from headmaster.light import skip_slow_grammar
-from headmaster.roster import roster_of
+from headmaster.sheets import Choice
 from headmaster.standing import graded_assignments
 
 skip_slow_grammar()

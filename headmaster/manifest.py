@@ -36,7 +36,7 @@ class Collected:
     source: str
     lms: str
     pieces: tuple[Piece, ...]
-    at: str  # when it was collected, UTC
+    at: str  # when it was put in place, UTC; "" if it was there before
     time: str = ""  # when it was handed in, UTC; "" where nothing tells
     late: bool = False
     number: str = ""  # the platform's number of the student or group

@@ -298,6 +298,6 @@ def _without_marks(assignment: str, handed_in: bool) -> tuple[Status, str]:
 
 def _is_newer(collected: Any, graded_at: datetime | None) -> bool:
     """Say whether a hand-in was collected after the one that is graded."""
-    if collected is None or graded_at is None:
+    if collected is None or not collected.at or graded_at is None:
         return False
     return datetime.fromisoformat(collected.at) > graded_at

@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headmaster.class_list import roster_of
 from headmaster.course import Course, CourseError
 from headmaster.light import skip_slow_grammar
 from headmaster.lms import Sender, notebook_of, senders
 from headmaster.records import Refused
 from headmaster.release import notebook_names
-from headmaster.roster import Roster, Unmatched, roster_of
+from headmaster.roster import Roster, Unmatched
 from headmaster.sources import Entry, open_sources
 
 skip_slow_grammar()

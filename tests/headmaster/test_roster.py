@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headmaster.class_list import read_roster, roster_of
 from headmaster.course import Course, CourseError
 from headmaster.lms import Sender, senders
-from headmaster.roster import Person, Roster, Unmatched, read_roster, roster_of
+from headmaster.roster import Person, Roster, Unmatched
 
 
 def ids(roster: Roster) -> list[str]:
