@@ -70,6 +70,9 @@ def _filled_worksheet(export: Export, assignment: str) -> Sheet:
     plain = [letters(title) for title in header]
     grade, comment = plain.index("grade"), _index(plain, "feedbackcomments")
     top = _index(plain, "maximumgrade")
+    # what students do not write stays as it is, to the letter
+    titles = ("identifier", "idnumber", "emailaddress", "lastmodifiedgrade", "feedbackcomments")
+    own = {_index(plain, title) for title in titles}
     rows = [list(header)]
     for person in export.people():
         cells = [*person.cells, *[""] * len(header)][: len(header)]
@@ -80,8 +83,7 @@ def _filled_worksheet(export: Export, assignment: str) -> Sheet:
         cells[grade] = number(export.points(standing), factor)
         if comment is not None and not cells[comment].strip() and cells[grade]:
             cells[comment] = summary(standing)
-        keep = {_index(plain, "identifier"), _index(plain, "idnumber"), grade, top}
-        rows.append([safe_id(c) if i in keep else safe_text(c) for i, c in enumerate(cells)])
+        rows.append([c if i in own else safe_text(c) for i, c in enumerate(cells)])
     return Sheet(csv_text(rows, export.roster.delimiter), export.empty())
 
 

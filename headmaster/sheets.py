@@ -18,6 +18,7 @@ from headmaster.roster import Person, Roster
 from headmaster.standing import ClassStanding, Standing
 
 _FORMULA = "=+-@＝＋－＠"
+_NO_FORMULA = re.compile(r"[+-](?:\d+(?:[.,]\d+)?)?")  # a lone dash, or a number
 _PLAIN_ID = re.compile(r"[+@-]?[\w.@+-]*")
 
 
@@ -131,7 +132,7 @@ def number(points: float | None, factor: float = 1.0) -> str:
 def safe_text(value: str) -> str:
     """Return text that no spreadsheet takes for a formula: an apostrophe stands before it."""
     begins = value[:1] in ("\t", "\r") or value.lstrip()[:1] in tuple(_FORMULA)
-    return f"'{value}" if value and begins else value
+    return f"'{value}" if value and begins and not _NO_FORMULA.fullmatch(value) else value
 
 
 def safe_id(value: str) -> str:
