@@ -30,8 +30,6 @@ DOUBTFUL = {
     "with mock.patch.object(np, 'exp'): f(1)": "patched-module",
     "assert f.__code__.co_argcount == 2": "bytecode-of-answer",
     "class Mine(Net): pass\nassert Mine()": "subclass-of-answer",
-    "n = Net()\nn.W[:] = 0\nassert n.ok(3) == 1": "edited-attribute",
-    "n = Net()\nn.W[0] += 1\nassert n.ok(3) == 1": "edited-attribute",
     "def f(x): return 3\nassert g(1) == 3": "patched-answer",
     "%timeit f(3)\nassert f(3) == 3": "magic",
     "!ls\nassert f(3) == 3": "magic",
@@ -84,7 +82,7 @@ def test_a_good_test_is_left_alone(test: str) -> None:
 
 BY_PROCESSES = {
     "shared-memory", "patched-module", "patched-answer", "bytecode-of-answer",
-    "subclass-of-answer", "edited-attribute", "odd-array", "answer-decides",
+    "subclass-of-answer", "odd-array", "answer-decides",
 }  # fmt: skip
 
 
