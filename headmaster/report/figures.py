@@ -205,29 +205,40 @@ class Misconception:
 
 def misconceptions(class_: Class) -> list[Misconception]:
     """Return the misconceptions of a class, most frequent first."""
-    students: Counter[str] = Counter()
     found: dict[str, list[Record]] = {}
+    first: dict[str, list[Record]] = {}  # of each submission the first that shows it
     for submission in class_.submissions:
-        students.update(submission.result.misconceptions)
-        for record in submission.result.records:
-            if record.misconception:
-                found.setdefault(record.misconception, []).append(record)
+        own = [record for record in submission.result.records if record.misconception]
+        for record in own:
+            found.setdefault(record.misconception, []).append(record)
+        for name in submission.result.misconceptions:
+            shown = next(record for record in own if record.misconception == name)
+            first.setdefault(name, []).append(shown)
     return [
         Misconception(
             name,
-            count,
+            len(first[name]),
             tuple(dict.fromkeys(record.id for record in found[name])),
             tuple(dict.fromkeys(record.function for record in found[name] if record.function)),
-            _usual(record.sentence for record in found[name]),
-            _usual(record.told for record in found[name]),
+            _usual(record.sentence for record in first[name]),
+            _usual(record.told for record in first[name]),
         )
-        for name, count in sorted(students.items(), key=lambda item: (-item[1], item[0]))
+        for name in sorted(found, key=lambda name: (-len(first[name]), name))
     ]
 
 
 def _usual(texts: Iterable[str]) -> str:
     counts = Counter(text for text in texts if text)
     return counts.most_common(1)[0][0] if counts else ""
+
+
+def unexplained(class_: Class) -> list[tuple[str, int]]:
+    """Return the functions that several answered wrongly in a way that the tests do not know."""
+    counts: Counter[str] = Counter()
+    for submission in class_.submissions:
+        wrong = [r for r in submission.result.records if r.reason in ("wrong-answer", "raised")]
+        counts.update({r.function or r.id for r in wrong if not r.misconception})
+    return [(name, count) for name, count in counts.most_common() if count > 1]
 
 
 # --- a person's eye ------------------------------------------------------------------------------

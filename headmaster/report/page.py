@@ -41,7 +41,7 @@ def render(class_: Class) -> str:
         fewest=figures.FEWEST,
         misconceptions=told,
         spoken=[one for one in told if one.students > 1][:SPOKEN],
-        unexplained=_unexplained(class_, tests),
+        unexplained=figures.unexplained(class_)[:SPOKEN],
         looks=_by_kind(figures.looks(class_)),
         waiting=sum(
             any(
@@ -80,15 +80,22 @@ def _template() -> Any:
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.0%}"
     environment.filters["ago"] = _ago
     environment.filters["words"] = _words
+    environment.filters["breakable"] = _breakable
     return environment.get_template("report.html")
 
 
 def _words(text: str) -> Any:
     """Return a text in which what stands between backticks is code."""
-    from markupsafe import escape
+    from markupsafe import Markup, escape
 
-    code = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(plain(text))))
-    return type(escape(""))(code)
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(plain(text)))))
+
+
+def _breakable(name: str) -> Any:
+    """Return a name that may be broken after its underscores, on a narrow screen."""
+    from markupsafe import Markup
+
+    return Markup("_<wbr>").join(plain(name).split("_"))
 
 
 def _ago(time: timedelta) -> str:
@@ -107,16 +114,6 @@ def _by_kind(looks: Sequence[figures.Look]) -> dict[str, list[figures.Look]]:
     for look in looks:
         kinds.setdefault(look.kind, []).append(look)
     return kinds
-
-
-def _unexplained(
-    class_: Class, tests: Sequence[figures.TestFigures]
-) -> list[tuple[figures.TestFigures, int]]:
-    """Return the tests that most students failed without a misconception that was recognised."""
-    named = {m.name for m in figures.misconceptions(class_)}
-    counts = [(t, sum(n for what, n in t.failures if what not in named)) for t in tests]
-    many = [(test, count) for test, count in counts if count > 1]
-    return sorted(many, key=lambda pair: -pair[1])[:SPOKEN]
 
 
 def _pairs(class_: Class) -> list[dict[str, Any]]:

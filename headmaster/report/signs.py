@@ -72,7 +72,9 @@ def _hidden_imports(source: str, hidden: tuple[str, ...], shown: tuple[str, ...]
     def within(name: str, packages: tuple[str, ...]) -> bool:
         return any(name == package or name.startswith(f"{package}.") for package in packages)
 
-    names = [name for name in pycode.imported_names(source) if within(name, hidden)]
+    found = pycode.imported_names(source)
+    longest = [n for n in found if not any(other.startswith(f"{n}.") for other in found)]
+    names = [name for name in longest if within(name, hidden)]
     way = {".".join(s.split(".")[:i]) for s in shown for i in range(1, len(s.split(".")) + 1)}
     return [name for name in names if name not in way and not within(name, shown)]
 
