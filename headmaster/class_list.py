@@ -95,6 +95,8 @@ def _columns(name: str, header: tuple[str, ...]) -> tuple[Kind, dict[str, int]]:
             columns[field] = index
         if kind == "canvas" and title == "section":
             break  # what follows are custom columns and assignments
+    if "student" in plain and not any(field in columns for field in _IDS):
+        columns["id"] = columns.pop("name")  # an only column may hold ids under this title
     if not any(field in columns for field in _IDS):
         raise CourseError(
             f"the class list {name} has no column that could identify a student. Row 1 should "

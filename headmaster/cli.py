@@ -94,9 +94,10 @@ def collect(
     """Put hand-ins where nbgrader expects them, each under its student.
 
     SOURCE is the zip that Canvas or Moodle offers as all submissions, a folder of files, or a zip
-    of such. The class list is any CSV with headers, such as Canvas's exported gradebook or Moodle's
-    grading worksheet. The latest version counts; an earlier hand-in is moved aside, to collected/.
-    What is nobody's is listed and left where it is, and the exit status is 1.
+    of such; several are taken together. The class list is any CSV with headers, such as Canvas's
+    exported gradebook or Moodle's grading worksheet. The latest version of a file counts; an
+    earlier hand-in is moved aside, to collected/. What is nobody's is listed and left where it is,
+    and the exit status is 1.
     """
     from headmaster import collecting
     from headmaster.class_list import roster_of

@@ -206,8 +206,9 @@ class _Run:
         files = self._with_only_notebook(files, notes)
         latest: dict[str, _Found] = {}
         for item in sorted(files, key=lambda item: item.rank):
-            if item.kept in latest:
-                notes.append(f"{latest[item.kept].entry.path} is earlier and was left")
+            before = latest.get(item.kept)
+            if before and before.entry.mark != item.entry.mark:
+                notes.append(f"{before.entry.path} is earlier and was left")
             latest[item.kept] = item
         return list(latest.values())
 

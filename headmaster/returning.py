@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from headmaster.autograded import replace_file
@@ -130,8 +131,10 @@ def _as_notebook(page: bytes) -> bytes:
     body = re.search(r"<body[^>]*>(.*)</body>", text, re.DOTALL)
     html = body[1] if body else text
     # one line, or a blank line within an answer would end the HTML for Markdown
-    html = re.sub(r"<pre.*?</pre>", lambda m: m[0].replace("\n", "&#10;"), html, flags=re.DOTALL)
-    html = " ".join(html.split())
+    for tag, end in (("pre", "&#10;"), ("dd", "<br>")):
+        pattern = re.compile(f"<{tag}[ >].*?</{tag}>", re.DOTALL)
+        html = pattern.sub(partial(_on_one_line, end), html)
+    html = re.sub(r"\s*\n\s*", " ", html).strip()
     cell = {"cell_type": "markdown", "id": "feedback", "metadata": {}, "source": html}
     metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
@@ -139,6 +142,10 @@ def _as_notebook(page: bytes) -> bytes:
     }
     data = {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _on_one_line(end: str, match: re.Match[str]) -> str:
+    return match[0].replace("\n", end)
 
 
 # --- writing -------------------------------------------------------------------------------------

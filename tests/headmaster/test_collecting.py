@@ -8,7 +8,7 @@ import os
 import shutil
 import unicodedata
 import zipfile
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lms_samples import EARLY, LATER
 
-from headmaster import placing, sources
+from headmaster import placing, sources, tables
 from headmaster.class_list import read_roster, roster_of
 from headmaster.cli import main
 from headmaster.collecting import Options, Report, collect
 from headmaster.course import Course, CourseError
+from headmaster.gradebook import Gradebook
 from headmaster.intake import submitted_time
 from headmaster.manifest import Manifest
+from headmaster.release import load_assignment
 
 NB = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
 NB2 = NB.replace(b"5", b"4")
@@ -272,6 +274,13 @@ def test_without_numbers_of_uploads_the_time_decides_then_the_counter(
     assert files(course, "ada")["numbers.ipynb"] == b"ada_numbers (2).ipynb"
 
 
+def test_the_same_download_twice_is_one(take: Any, course: Course) -> None:
+    download = [(ada(1), NB, EARLY)]
+    report = take(download, download)
+    assert outcomes(report) == {"ada": "new"}
+    assert notes(report, "ada") == ""
+
+
 def test_several_notebooks_and_other_files_belong_to_one_hand_in(take: Any, course: Course) -> None:
     take(
         [
@@ -400,12 +409,9 @@ def test_the_course_of_this_repository_keeps_them_beside_the_hand_ins() -> None:
 # --- times ---------------------------------------------------------------------------------------
 
 
-def set_due(course: Course, due: str, extension: str = "") -> None:
-    from headmaster.gradebook import Gradebook
-
+def set_due(course: Course, due: str) -> None:
+    """Register the assignment and write its due date, as formgrader does."""
     with Gradebook(course) as book:
-        from headmaster.release import load_assignment
-
         book.register(load_assignment(course, "ps1"))
         with book.engine.execution_options(writes=True).begin() as writing:
             writing.exec_driver_sql(f"UPDATE assignment SET duedate = '{due}'")
@@ -426,6 +432,17 @@ def test_a_late_mark_without_a_time_counts_as_just_late(take: Any, course: Cours
     assert time_of(course, "ada") == datetime(2026, 11, 2, 12, 0, 1)
     assert time_of(course, "joerg") is None
     assert "recorded as one second late" in report.notes[1]
+
+
+def test_a_late_mark_counts_from_the_students_own_extension(take: Any, course: Course) -> None:
+    set_due(course, "2026-11-02 12:00:00.000000")
+    with Gradebook(course) as book, book.engine.execution_options(writes=True).begin() as writing:
+        assignment = tables.first(writing, tables.assignment_t, name="ps1").id
+        writing.execute(tables.student_t.insert().values(id="ada"))
+        values = {"assignment_id": assignment, "student_id": "ada", "extension": timedelta(days=1)}
+        tables.insert(writing, tables.submitted_t, **values)
+    take([(ada(1, late=True), NB, LATER), (joerg(2), NB, LATER)])
+    assert time_of(course, "ada") == datetime(2026, 11, 3, 12, 0, 1)
 
 
 def test_a_late_mark_waits_for_the_due_date(take: Any, course: Course) -> None:

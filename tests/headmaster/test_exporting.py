@@ -495,6 +495,7 @@ def test_canvas_takes_feedback_under_the_names_of_its_download(
         assert zipfile.ZipFile(io.BytesIO(archive.read(other))).namelist() == ["numbers.html"]
     (text,) = notebook.cells
     assert "double-values" in text.source and "\n" not in text.source
+    assert "a &lt; b &amp; c&#10;&#10;&#10;and more" in text.source
     assert "<script" not in text.source
 
 

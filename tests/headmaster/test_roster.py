@@ -94,6 +94,10 @@ def test_without_any_list_the_gradebook_says_who_is_in_the_class(course: Course)
     assert (ada.id, ada.full_name, ada.canvas) == ("ada", "Ada Lovelace", "12345")
 
 
+def test_a_column_called_student_holds_ids_where_nothing_else_does(tmp_path: Path) -> None:
+    assert ids(read_roster(write(tmp_path, "student\nada\nbea\n"))) == ["ada", "bea"]
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
