@@ -16,6 +16,7 @@ from typing import Any
 from headmaster.autograded import replace_file
 from headmaster.course import Course
 from headmaster.gradebook import Marks
+from headmaster.intake import TIMESTAMP
 from headmaster.records import REASONS, NotebookResult, Record, Result
 from headmaster.release import AssignmentSpec, NotebookSpec
 
@@ -64,7 +65,17 @@ def write(course: Course, spec: AssignmentSpec, result: Result, marks: Marks) ->
         page = render(source, result, notebook, marks)
         replace_file(path, page.encode("utf-8", "replace"))
         paths.append(path)
+    _pass_on(course, result)
     return paths
+
+
+def _pass_on(course: Course, result: Result) -> None:
+    """Copy what `nbgrader release_feedback` reads beside the pages of the exchange's hand-ins."""
+    here = course.folder("autograded", result.student, result.assignment)
+    there = course.folder("feedback", result.student, result.assignment)
+    for name in (TIMESTAMP, "submission_secret.txt"):
+        if (here / name).is_file() and there.is_dir():
+            replace_file(there / name, (here / name).read_bytes())
 
 
 def complete(course: Course, result: Result) -> bool:
