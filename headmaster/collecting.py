@@ -20,7 +20,7 @@ from headmaster.manifest import Collected, Piece
 from headmaster.placing import Outcome, Places
 from headmaster.records import Refused
 from headmaster.release import notebook_names
-from headmaster.roster import Person, Roster, Unmatched
+from headmaster.roster import Person, Roster, Unmatched, visible
 from headmaster.sources import Entry, open_sources
 
 Times = Literal["auto", "file", "none"]
@@ -330,10 +330,11 @@ def _kept(file: str, assignment: str) -> str:
 
 
 def printed(report: Report) -> list[str]:
-    """Return the report as lines of text."""
-    width = max((len(line.student) for line in report.lines), default=0)
+    """Return the report as lines of text; what is unchanged is only counted."""
+    told = [line for line in report.lines if line.outcome != "unchanged" or line.notes]
+    width = max((len(line.student) for line in told), default=0)
     texts = []
-    for line in report.lines:
+    for line in told:
         when = f"{line.time:%Y-%m-%d %H:%M} UTC" if line.time else ""
         marks = "  ".join(part for part in (when, "LATE" if line.late else "") if part)
         head = f"{line.student:<{width}}  {line.outcome:<9}  {', '.join(line.files)}"
@@ -349,7 +350,7 @@ def printed(report: Report) -> list[str]:
         texts += ["", f"Nothing handed in ({len(report.missing)}): {', '.join(report.missing)}"]
     if report.notes:
         texts += ["", *report.notes]
-    return texts
+    return [visible(text) for text in texts]
 
 
 # --- lateness ------------------------------------------------------------------------------------

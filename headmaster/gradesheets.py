@@ -34,4 +34,7 @@ def write(sheet: Sheet, to: Path) -> None:
         raise CourseError(f"there is no folder {to.parent} for {to.name}")
     if to.is_dir():
         raise CourseError(f"{to} is a folder; give the name of a file")
-    replace_file(to, sheet.text.encode("utf-8", "replace"))
+    try:
+        replace_file(to, sheet.text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise CourseError(f"{to} cannot be written: {error.strerror or error}") from None

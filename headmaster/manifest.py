@@ -81,8 +81,11 @@ class Manifest:
         """Write the manifest whole or not at all."""
         students = {name: asdict(item) for name, item in sorted(self.students.items())}
         text = json.dumps({"version": VERSION, "students": students}, indent=1, ensure_ascii=False)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path, (text + "\n").encode("utf-8", "replace"))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path, (text + "\n").encode("utf-8", "replace"))
+        except OSError as error:
+            raise CourseError(f"{self.path} cannot be written: {error.strerror}") from None
 
 
 def collected_folder(course: Course, assignment: str) -> Path:

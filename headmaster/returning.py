@@ -69,7 +69,10 @@ def feedback(course: Course, assignments: tuple[str, ...], form: str, to: Path) 
     unique = dict(files)  # a group's file is there once for each member
     if not unique:
         raise CourseError("there is no feedback to give back: " + "; ".join(returned.without))
-    _write(to, unique, as_zip=form != "folders" or to.suffix.lower() == ".zip")
+    try:
+        _write(to, unique, as_zip=form != "folders" or to.suffix.lower() == ".zip")
+    except OSError as error:
+        raise CourseError(f"{to} cannot be written: {error.strerror or error}") from None
     returned.files, returned.students = len(unique), len(served)
     return returned
 

@@ -224,6 +224,11 @@ def bare_letters(name: str) -> str:
     return "".join(letter for letter in text if letter.isalnum())
 
 
+def visible(text: str) -> str:
+    """Return a line that a terminal can show: names may hold anything, also its commands."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def plain(value: str) -> str:
     """Return an id or address as it is compared."""
     return unicodedata.normalize("NFC", value).strip().casefold()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headmaster.course import Course, CourseError
 from headmaster.manifest import Manifest
-from headmaster.roster import Person, Roster
+from headmaster.roster import Person, Roster, visible
 from headmaster.standing import ClassStanding, Standing
 
 _FORMULA = "=+-@＝＋－＠"
@@ -90,7 +90,9 @@ class Export:
             for student in self._not_listed(on_list, assignment):
                 why = f"{assignment}: graded, but not on the class list {self.roster.file}"
                 reasons.setdefault(why, []).append(student)
-        return [f"{', '.join(who)}: {why}" for why, who in reasons.items()]
+        return [
+            visible(f"{', '.join(who)}: {' '.join(why.split())}") for why, who in reasons.items()
+        ]
 
     def _not_listed(self, on_list: set[str], assignment: str) -> list[str]:
         if self.choice.students:

@@ -61,7 +61,10 @@ def _open(path: Path, stack: ExitStack) -> list[Entry]:
     if not path.exists():
         raise CourseError(f"there is no {path}")
     if path.is_dir():
-        return _folder(path)
+        try:
+            return _folder(path)
+        except OSError as error:
+            raise CourseError(f"{error.filename} cannot be read: {error.strerror}") from None
     if path.suffix.lower() == ".zip":
         return _archive(path, path.name, stack)
     if zipfile.is_zipfile(path):  # a notebook never is
@@ -139,7 +142,7 @@ def _read_file(path: Path) -> bytes:
 def _archive(file: Path | io.BytesIO, name: str, stack: ExitStack) -> list[Entry]:
     try:
         archive = stack.enter_context(zipfile.ZipFile(file))
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # zipfile raises many kinds for a damaged archive
         raise CourseError(f"{name} {_no_zip(file, error)}") from None
     members = [info for info in archive.infolist() if not info.is_dir()]
     total = sum(info.file_size for info in members)
@@ -209,7 +212,9 @@ def _trouble(info: zipfile.ZipInfo) -> Refused | None:
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     try:
         return read_member(archive, info)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError):
+    except Refused:
+        raise
+    except Exception:  # zipfile raises many kinds for a damaged member
         raise Refused("bad-archive", "it is damaged in the zip file; download it again") from None
 
 

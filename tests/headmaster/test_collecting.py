@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lms_samples import EARLY, LATER
 
-from headmaster import placing, sources, tables
+from headmaster import collecting, placing, sources, tables
 from headmaster.class_list import read_roster, roster_of
 from headmaster.cli import main
 from headmaster.collecting import Options, Report, collect
@@ -592,6 +593,26 @@ def test_no_names_lead_out_of_the_course(
     collect(course, "ps1", [source], read_roster(samples.CLASS), Options())
     assert outside == {p for p in tmp_path.rglob("*") if not p.is_relative_to(folder)}
     assert set(course.students("ps1")) <= {"ada"}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 10**6))
+def test_a_damaged_archive_is_refused_or_read_and_never_a_crash(
+    folder: Path, tmp_path: Path, place: int, value: int, length: int
+) -> None:
+    source = samples.write_zip(tmp_path / "any.zip", [(ada(1), NB, EARLY), (joerg(2), NB, LATER)])
+    data = bytearray(source.read_bytes())
+    data[place % len(data)] = value
+    source.write_bytes(data[: length % (2 * len(data))])
+    with contextlib.suppress(CourseError):
+        roster = read_roster(samples.GRADEBOOK)
+        report = collect(Course.open(folder), "ps1", [source], roster, Options())
+        assert all(line.isprintable() for line in collecting.printed(report))
+
+
+def test_names_send_no_commands_to_the_terminal(take: Any) -> None:
+    report = take([("\x1b[2J\x1b]0;x\x07.ipynb", NB, EARLY)])
+    assert all(line.isprintable() for line in collecting.printed(report))
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -536,7 +536,8 @@ def test_nothing_is_half_written(
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fails)
-    run(class_, "--format", "canvas", "--to", str(to))
+    result = run(class_, "--format", "canvas", "--to", str(to))
+    assert (result.exit_code, "cannot be written: disk full" in result.output) == (2, True)
     assert to.read_text() == "what was there"
     assert list(tmp_path.glob(".headmaster*")) == []
 
