@@ -144,7 +144,7 @@ def tokens(source: str) -> list[str]:
         return []
     try:
         plain = ast.unparse(_Bare().visit(ast.parse(ast.unparse(tree))))
-        own = _own_names(ast.parse(plain))
+        own = own_names(ast.parse(plain))
         return [_word(token, own) for token in _tokenized(plain) if token.string.strip()]
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return []
@@ -184,7 +184,7 @@ class _Bare(ast.NodeTransformer):
         return ast.copy_location(plain, node)
 
 
-def _own_names(tree: ast.AST) -> set[str]:
+def own_names(tree: ast.AST) -> set[str]:
     """Return the names that the author of a cell was free to choose."""
     names: set[str] = set()
     for node in ast.walk(tree):

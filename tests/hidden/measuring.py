@@ -26,6 +26,7 @@ from rich.progress import track
 
 from tests.attacks.corpus import ATTACKS, GROUPS
 from tests.hidden.fairness import counts, fairness, right_ways
+from tests.hidden.likeness import likeness
 from tests.hidden.spec import SOLUTIONS, Exercise, FunctionSpec
 
 ROOT = SOLUTIONS.parent
@@ -41,7 +42,13 @@ def measure(exercises: list[Exercise], seeds: int, whole: bool) -> int:
     PARTS.mkdir(parents=True, exist_ok=True)
     attacks = measured_attacks() if whole else None
     functions = measured_functions(exercises, seeds)
-    found = {"seeds": seeds, "machine": machine(), "functions": functions, "attacks": attacks}
+    found = {
+        "seeds": seeds,
+        "machine": machine(),
+        "attacks": attacks,
+        "likeness": likeness(exercises),
+        "functions": functions,
+    }
     _write(WHOLE, found)
     short = {**found, "functions": [counts(function) for function in functions]}
     if whole:

@@ -79,22 +79,30 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
+def named_files(page: Path, sources: Iterable[str]) -> list[Path]:
+    """The data files beside a page that its code names."""
+    code = "\n".join(sources)
+    return [path for path in sorted(page.parent.glob("*.json")) if path.name in code]
+
+
 def page_digests(env: BuildEnvironment) -> dict[str, str]:
-    """For each page with code: a digest of the part of the library that it uses."""
+    """For each page with code: a digest of its data and of the part of the library that it uses."""
     digests = {}
     for docname in sorted(env.found_docs):
         path = Path(env.doc2path(docname))
         notebook = read_notebook(path) if path.suffix == ".md" else None
         if notebook:
             code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-            digests[docname] = _digest(library_files(code))
+            data = b"".join(file.read_bytes() for file in named_files(path, code))
+            own = hashlib.sha256(data).hexdigest() if data else ""
+            digests[docname] = _digest(library_files(code)) + own
     return digests
 
 
 def outdated(
     app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
 ) -> list[str]:
-    """The pages whose part of the library has changed; their cached runs are thrown away."""
+    """The pages whose library or data have changed; their cached runs are thrown away."""
     folder = Path(app.outdir).parent / ".jupyter_cache"
     known = folder / "library.json"
     before = json.loads(known.read_text("utf8")) if known.is_file() else {}
