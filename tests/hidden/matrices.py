@@ -28,7 +28,7 @@ SUM = "(Matrix(A) + Matrix(B)).tolist()"
 SOFTMAX = "Matrix(A).softmax().tolist()"
 SIZES = "m = Matrix(A)\n(m.rows, m.cols, m.tolist())"
 COPIED = "m = Matrix(A)\nA[0][0] = 99.0\nm.tolist()"
-REPLACED = "m = Matrix(A)\nA[0] = [99.0]\nm.tolist()"
+REPLACED = "m = Matrix(A)\nA[0] = [99.0] * len(A[0])\nm.tolist()"
 HANDED_OUT = "m = Matrix(A)\nm.tolist()[0][0] = 99.0\nm[0, 0]"
 TRANSPOSED = "t = Matrix(A).transpose()\n(t.rows, t.cols, t.tolist())"
 SET = "m = Matrix(A)\nm[1, 0] = 7.5\n(m[1, 0], m.tolist())"
@@ -37,21 +37,28 @@ CUT = '"..." in str(Matrix(A))'
 
 matrix.witness("entries", "C1", SIZES, A=A)
 matrix.witness("entries", "C1", COPIED, A=A)
+matrix.witness("entries", "C1", REPLACED, A=A)
 matrix.witness("entries", "C1", HANDED_OUT, A=A)
 matrix.witness("entries", "C2", "Matrix(A)[1, 2]", A=A)
 matrix.witness("entries", "C2", SET, A=A)
 matrix.witness("entries", "C3", "Matrix([])", options=RAISES)
 matrix.witness("entries", "C3", "Matrix(A)", A=[[1.0, 2.0], [3.0]], options=RAISES)
+matrix.witness("entries", "C3", "Matrix(A)", A=[[1.0, 2.0], [3.0], [4.0, 5.0]], options=RAISES)
 matrix.witness("product", "C4", PRODUCT, A=A, B=B)
+matrix.witness("product", "C4", PRODUCT, A=[[1.0, 2.0], [3.0, 4.0]], B=[[0.0, 1.0], [5.0, 2.0]])
 matrix.witness("product", "C4", PRODUCT, A=A, B=[[1.0, 2.0], [3.0, 4.0]], options=RAISES)
 matrix.witness("arithmetic", "C5", SUM, A=A, B=[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
-matrix.witness("arithmetic", "C5", SUM, A=A, B=[[1.0, 2.0, 3.0]], options=RAISES)
+for B_misfit in ([[1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0]] * 3):
+    matrix.witness("arithmetic", "C5", SUM, A=A, B=B_misfit, options=RAISES)
 matrix.witness("arithmetic", "C5", "(Matrix(A) / 4).tolist()", A=A)
+matrix.witness("arithmetic", "C5", "m = Matrix(A)\nm + m\nm.tolist()", A=A)
+matrix.witness("arithmetic", "C5", "m = Matrix(A)\nm / 4\nm.tolist()", A=A)
 matrix.witness("arithmetic", "C6", TRANSPOSED, A=A)
 matrix.witness("softmax", "C7", SOFTMAX, A=[[0.0, 1.0], [2.0, 0.0]])
-matrix.witness("stability", "C8", SOFTMAX, A=[[4000.0, 3999.0], [0.0, 1.0]])
+matrix.witness("stability", "C8", SOFTMAX, A=[[4000.0, 3999.0], [0.0, 1.0], [2000.0, 0.0]])
 matrix.witness("stability", "C8", SOFTMAX, A=[[-2000.0, -2001.0]])
 matrix.witness("text", "C9", NUMBERS, A=[[1.0, -2.34567], [1000.5, 0.0]])
+matrix.witness("text", "C9", NUMBERS, A=[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
 matrix.witness("text", "C9", CUT, A=[[1.0, 2.0]])
 matrix.witness("text", "C9", CUT, A=[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
 
@@ -422,9 +429,11 @@ def empty_is_an_index_error(self, data):
 
 
 @matrix.misconception(
-    "X31", "Only the first two rows are compared: any row may have another length.", "__init__"
+    "X31",
+    "Only the first and the last row are compared: any row may have another length.",
+    "__init__",
 )
-def looks_at_the_last_row_only(self, data):
+def first_and_last_row_only(self, data):
     if not data or len(data[-1]) != len(data[0]):
         raise ValueError("rows")
     self._data = [list(row) for row in data]
@@ -666,6 +675,7 @@ soft = exercise.function("softmax")
 
 soft.witness("values", "C1", "softmax(x)", x=np.array([0.0, 1.0, 2.0]))
 soft.witness("values", "C1", "softmax(x)", x=np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]))
+soft.witness("values", "C1", "softmax(x)", x=np.array([[[0.0, 1.0], [3.0, 0.0]]]))
 soft.witness("values", "C3", "softmax(x)", x=np.array([[1, 2], [4, 4]]))
 soft.witness("axis", "C1", "softmax(x, axis=0)", x=np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]))
 soft.witness("stability", "C2", "softmax(x)", x=np.array([[4000.0, 3999.0], [0.0, 1.0]]))
