@@ -143,7 +143,7 @@ def _look_at_numbers(wanted: np.ndarray, have: np.ndarray, rtol: float, atol: fl
     ratio = _constant_ratio(wanted, have, rtol)
     if ratio is not None and abs(ratio - 1) > 1e-3:
         return f"Your result is {ratio:.4g} times the right one, everywhere."
-    if near(np.trunc(wanted), have) and not near(wanted, np.trunc(wanted)):
+    if have.any() and near(np.trunc(wanted), have) and not near(wanted, np.trunc(wanted)):
         return "Your numbers are cut to integers."
     shift = have - wanted
     if (

@@ -84,7 +84,7 @@ def _(rng):
         yield Example("C2", ENTROPY, {"weights": weights}, **LOOSE)
     yield Example("C2", ENTROPY, {"weights": np.eye(5)[rng.integers(5, size=4)]}, **LOOSE)
     yield Example("C2", ENTROPY, {"weights": np.zeros((2, 4))}, **LOOSE)
-    causal = np.tril(some_weights(rng, 3, 6, 6))
+    causal = np.tril(some_weights(rng, 6, 6))
     yield Example("C2", ENTROPY, {"weights": causal / causal.sum(-1, keepdims=True)}, **LOOSE)
 
 
@@ -130,6 +130,14 @@ for code, name, message, old, new in (
         "A weight of 0 gives NaN (0 · log 0): leave such weights out.",
         "np.log(np.where(weights > 0, weights, 1))",
         "np.log(weights)",
+    ),
+    (
+        "J01",
+        "zero-for-the-whole-row",
+        "NaN is turned to 0 after the sum, and a row with one zero loses the entropy of all its "
+        "weights: leave out the zeros, not the row.",
+        "return -(weights * logs).sum(axis=-1)",
+        "return np.where((weights > 0).all(axis=-1), -(weights * logs).sum(axis=-1), 0)",
     ),
     (
         "J02",
@@ -258,6 +266,13 @@ for code, name, message, old, new in (
         ENTROPY_SUM,
         "result = -(weights * logs).sum(axis=-1)\n    if result.ndim > 1:\n        result[1:] "
         "= 0\n    return result",
+    ),
+    (
+        "B64",
+        "axis-one",
+        "Your sum runs over axis 1, whatever weights is: the keys are the last axis, −1.",
+        "sum(axis=-1)",
+        "sum(axis=1)",
     ),
     (
         "B64",
@@ -643,6 +658,14 @@ for code, name, message, new in (
         "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / weights.shape[-1]",
     ),
     (
+        "X174",
+        "divided-by-n-minus-the-offset",
+        "You divide by n − offset. Before the start as after the end |offset| positions are "
+        "missing: divide by n − |offset|.",
+        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / "
+        "(weights.shape[-1] - offset)",
+    ),
+    (
         "X175",
         "around-the-end",
         "Your offset runs around the end: the first position gets the last as the one before "
@@ -971,6 +994,16 @@ def length_not_compared(x, W_q, W_k, W_v, W_o, num_heads, keep):
 
 
 @ablate.misconception(
+    "J05",
+    "The silent heads are left out, and what is merged is too narrow for W_o: put zeros in their "
+    "place.",
+)
+def left_out(x, W_q, W_k, W_v, W_o, num_heads, keep):
+    heads, _ = attention(*(split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v)))
+    return linear(merge_heads(heads[..., keep, :, :]), W_o)
+
+
+@ablate.misconception(
     "X185", "A keep of length 1 is stretched over all heads; compare its length with num_heads."
 )
 def length_one_stretched(x, W_q, W_k, W_v, W_o, num_heads, keep):
@@ -1285,7 +1318,7 @@ def mask_of_the_heads(x, W_q, W_k, W_v, W_o, num_heads, keep):
 found = BreakIt(exercise, "break_rolled_offset", answer="C1", sentences=2)
 ARRAY = "w = np.array(break_rolled_offset()[1], dtype=float)\n"
 found.fits(
-    ARRAY + "w.ndim == 3 and len(w) == 1 and w.shape[1] == w.shape[2] <= 5 "
+    ARRAY + "w.ndim == 3 and len(w) == 1 and 2 <= w.shape[1] == w.shape[2] <= 5 "
     "and bool((w >= 0).all() and np.allclose(w.sum(axis=-1), 1))"
 )
 # The right score, and whether rolling raises an alarm; the patterns are counted, not multiplied.
@@ -1316,7 +1349,7 @@ found.input(
 )  # fmt: skip
 found.input(
     "X197", "rows-do-not-sum-to-one",
-    "Your array is not the weights of one head: (1, n, n), n at most 5, each row with the sum 1, "
+    "Your array is not the weights of one head: (1, n, n), n from 2 to 5, each row with the sum 1, "
     "none negative.",
     "[[[0, 0, 1], [0, 0, 0], [0, 0, 1]]]",
 )  # fmt: skip
