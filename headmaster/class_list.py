@@ -198,10 +198,13 @@ _CALLED = {
 
 def roster_of(course: Course, file: str | None, id_column: str = "") -> Roster:
     """Return the class list in a file, else the configured one, else whom the gradebook knows."""
-    chosen = file or course.setting("Headmaster", "roster", "")
-    if chosen:
-        path = Path(chosen) if file else course.root / chosen
-        return read_roster(path, known_students(course), id_column)
+    if file:
+        return read_roster(Path(file), known_students(course), id_column)
+    configured = course.setting("Headmaster", "roster", "")
+    if configured:
+        roster = read_roster(course.root / configured, known_students(course), id_column)
+        # its times of hand-ins, if it has any, are those of some other assignment
+        return replace(roster, people=tuple(replace(p, submitted="") for p in roster.people))
     return Roster("", "list", (), tuple(_people_in_gradebook(course)), given=False)
 
 

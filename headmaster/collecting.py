@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from headmaster.course import Course, CourseError, skipped
 from headmaster.intake import TIMESTAMP, read_zip
+from headmaster.lateness import Deadlines
 from headmaster.lms import Sender, is_notebook, notebook_of, senders
 from headmaster.manifest import Collected, Piece
 from headmaster.placing import Outcome, Places
@@ -113,8 +114,9 @@ class _Run:
         self.roster, self.options = roster, options
         self.pattern = str(course.setting("FileNameCollectorPlugin", "named_regexp", ""))
         self.places = Places(course, assignment, options.force)
-        self.deadlines = _Deadlines(course, assignment)
+        self.deadlines = Deadlines(course, assignment)
         self.found: dict[str, tuple[Person, list[_Found]]] = {}
+        self.called: dict[str, set[str]] = {}  # the platform's numbers, by the names it gives them
         self.report = Report()
 
     # --- whose is it ----------------------------------------------------------------------------
@@ -170,6 +172,7 @@ class _Run:
     def _add(self, person: Person, entry: Entry, sender: Sender, order: int) -> None:
         notebook, counters = notebook_of(sender.file, self.notebooks)
         kept = f"{notebook}.ipynb" if notebook else _kept(sender.file, self.assignment)
+        self.called.setdefault(sender.name, set()).add(sender.number)
         _, files = self.found.setdefault(person.id, (person, []))
         files.append(_Found(entry, sender, kept, counters, order))
 
@@ -204,6 +207,7 @@ class _Run:
     def _choose(self, files: list[_Found], notes: list[str]) -> list[_Found]:
         """Return one file for each name: the latest. An only notebook may have any name."""
         files = self._with_only_notebook(files, notes)
+        files = _with_one_archive(files, notes)
         latest: dict[str, _Found] = {}
         for item in sorted(files, key=lambda item: item.rank):
             before = latest.get(item.kept)
@@ -223,11 +227,9 @@ class _Run:
 
     def _note_other_name(self, person: Person, hand_in: Collected, notes: list[str]) -> None:
         """Say where only the number was a student's: the name may be that of a group."""
-        if (
-            hand_in.lms != "names"
-            and hand_in.name
-            and not self.roster.is_called(person, hand_in.name)
-        ):
+        stands_for_many = len(self.called.get(hand_in.name, ())) > 1  # such as "Participant"
+        named = hand_in.lms != "names" and hand_in.name and not stands_for_many
+        if named and not self.roster.is_called(person, hand_in.name):
             notes.append(
                 f"the download calls {hand_in.number} {hand_in.name!r}: if that is a group, give "
                 'the class list a column "group"'
@@ -236,7 +238,9 @@ class _Run:
     def _describe(self, person: Person, chosen: list[_Found]) -> Collected:
         first = max(chosen, key=lambda item: item.rank)
         late = any(item.sender.late for item in chosen)
-        time = person.time or self._time(chosen) or self.deadlines.just_after(person.id, late)
+        time = person.time or self._time(chosen)
+        if not person.time and first.sender.lms == "canvas":
+            time = self.deadlines.agreeing(person.id, late, time)
         return Collected(
             source=first.entry.source,
             lms=first.sender.lms,
@@ -275,12 +279,13 @@ class _Run:
             self.report.notes.append(self.deadlines.explain())
 
     def _packed(self) -> set[str]:
-        latest: dict[str, dict[str, datetime]] = {}
-        for student, (_, files) in self.found.items():
+        latest: dict[str, dict[tuple[str, str, str], datetime]] = {}
+        for _, files in self.found.values():
             for item in files:
                 if item.entry.time:
                     times = latest.setdefault(item.entry.source, {})
-                    times[student] = max(item.entry.time, times.get(student, datetime.min))
+                    who = (item.sender.name, item.sender.number, item.sender.anonymous)
+                    times[who] = max(item.entry.time, times.get(who, datetime.min))
         return {
             source
             for source, times in latest.items()
@@ -296,12 +301,12 @@ class _Run:
         if len(archives) == 1 and not any(is_notebook(name) for name in content):
             try:
                 inside = read_zip(content[archives[0]])
+                del content[archives[0]]
+                content = {**self._named(inside), **content}
             except Refused as refused:  # grading says the same to the student
                 notes.append(f"{archives[0]} cannot be unpacked: {refused.message}")
-                return content
-            del content[archives[0]]
-            content = {**self._named(inside), **content}
-        if content.pop(TIMESTAMP, None) is not None:
+        for name in [name for name in content if name.casefold() == TIMESTAMP]:
+            del content[name]
             notes.append(f"a {TIMESTAMP} of the student's own was left out")
         return content
 
@@ -316,6 +321,17 @@ class _Run:
         if len(self.notebooks) == 1 and len(books) == 1:
             named[f"{self.notebooks[0]}.ipynb"] = named.pop(books[0])
         return named
+
+
+def _with_one_archive(files: list[_Found], notes: list[str]) -> list[_Found]:
+    """Leave earlier archives out, where an archive stands for the notebook."""
+    archives = [item for item in files if item.kept.lower().endswith(".zip")]
+    if len(archives) < 2 or any(is_notebook(item.kept) for item in files):
+        return files
+    last = max(archives, key=lambda item: item.rank)
+    earlier = [item for item in archives if item.entry.mark != last.entry.mark]
+    notes.extend(f"{item.entry.path} is earlier and was left" for item in earlier)
+    return [item for item in files if item is last or item not in archives]
 
 
 def _kept(file: str, assignment: str) -> str:
@@ -351,34 +367,3 @@ def printed(report: Report) -> list[str]:
     if report.notes:
         texts += ["", *report.notes]
     return [visible(text) for text in texts]
-
-
-# --- lateness ------------------------------------------------------------------------------------
-
-
-class _Deadlines:
-    """When an assignment is due for each student, as the gradebook has it."""
-
-    def __init__(self, course: Course, assignment: str) -> None:
-        from headmaster.standing import deadlines
-
-        self.due, self.extensions = deadlines(course, assignment)
-
-    def just_after(self, student: str, late: bool) -> datetime | None:
-        """Return the first late moment, for what is late by we do not know how much."""
-        if not late or self.due is None:
-            return None
-        return self.due + self.extensions.get(student, timedelta(0)) + timedelta(seconds=1)
-
-    def explain(self) -> str:
-        """Say what is done with hand-ins of which the platform says only that they are late."""
-        if self.due is None:
-            return (
-                "some files are marked LATE, but neither the download says when they came nor the "
-                "gradebook when the assignment was due: set its due date and collect again, and "
-                "they count as late"
-            )
-        return (
-            "some files are marked LATE, but the download does not say when they came: they are "
-            "recorded as one second late"
-        )

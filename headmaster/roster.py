@@ -85,7 +85,9 @@ class Roster:
     before: tuple[tuple[str, ...], ...] = ()  # rows between the header and the students
     delimiter: str = ","
     given: bool = True  # by the instructor; else it is what the gradebook knows
-    _index: dict[str, dict[str, list[Person]]] = field(default_factory=dict, compare=False)
+    _index: dict[str, dict[str, list[Person]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         for person in self.people:

@@ -208,6 +208,13 @@ def test_a_name_that_could_be_a_groups_is_told(take: Any) -> None:
     assert 'give the class list a column "group"' in notes(report, "ada")
 
 
+def test_a_name_that_stands_for_everybody_is_no_groups(take: Any) -> None:
+    members = [(samples.moodle("Participant", n, "numbers.ipynb"), NB, EARLY) for n in (501, 502)]
+    report = take(members, roster=samples.WORKSHEET)
+    assert outcomes(report) == {"M100": "new", "M101": "new"}
+    assert notes(report, "M100") == ""
+
+
 # --- names in archives ---------------------------------------------------------------------------
 
 JOERG = "Jörg Müller-Lüdenscheidt_502_assignsubmission_file_/numbers.ipynb"
@@ -313,6 +320,13 @@ def test_what_a_student_zipped_is_unpacked(take: Any, course: Course, name: str)
     take([(ada(1, "work.zip"), content, EARLY)])
     assert files(course, "ada")["numbers.ipynb"] == NB
     assert "work.zip" not in files(course, "ada")
+
+
+def test_the_latest_zip_of_a_student_counts(take: Any, course: Course) -> None:
+    first, second = (zipped({"numbers.ipynb": data}) for data in (NB, NB2))
+    report = take([(ada(2, "work-1.zip"), second, EARLY), (ada(1, "work.zip"), first, EARLY)])
+    assert files(course, "ada")["numbers.ipynb"] == NB2
+    assert "work.zip is earlier and was left" in notes(report, "ada")
 
 
 def test_a_timestamp_of_the_students_own_does_not_count(take: Any, course: Course) -> None:
@@ -446,6 +460,29 @@ def test_a_late_mark_counts_from_the_students_own_extension(take: Any, course: C
     assert time_of(course, "ada") == datetime(2026, 11, 3, 12, 0, 1)
 
 
+def test_canvas_knows_better_than_a_files_time_what_is_late(take: Any, course: Course) -> None:
+    set_due(course, "2026-11-02 12:00:00.000000")
+    take([(ada(1), NB, LATER), (joerg(2, late=True), NB, EARLY)])
+    assert time_of(course, "ada") is None, "it was packed then, and handed in before"
+    assert time_of(course, "joerg") == datetime(2026, 11, 2, 12, 0, 1)
+
+
+def test_one_file_of_a_group_is_no_sign_of_packing(take: Any, course: Course) -> None:
+    path = samples.moodle("Team Rocket", 31, "numbers.ipynb")
+    take([(path, NB, LATER)], roster=samples.CLASS)
+    assert time_of(course, "ada") == time_of(course, "joerg") == LATER
+
+
+def test_times_of_a_configured_list_are_of_another_assignment(folder: Path, tmp_path: Path) -> None:
+    with open(folder / "nbgrader_config.py", "a") as config:
+        config.write(f'\nc.Headmaster.roster = "{samples.WORKSHEET}"\n')
+    course = Course.open(folder)
+    member = (samples.moodle("Ada Lovelace", 501, "numbers.ipynb"), NB, LATER)
+    source = samples.write_zip(tmp_path / "d.zip", [member])
+    collect(course, "ps1", [source], roster_of(course, None), Options())
+    assert time_of(course, "M100") == LATER
+
+
 def test_a_late_mark_waits_for_the_due_date(take: Any, course: Course) -> None:
     download = [(ada(1, late=True), NB, LATER), (joerg(2), NB, LATER)]
     assert "set its due date and collect again" in take(download).notes[1]
@@ -526,7 +563,13 @@ def test_a_download_of_absurd_size_is_refused_as_a_whole(
 
 def test_a_bad_zip_of_a_students_is_collected_as_it_is(take: Any, course: Course) -> None:
     """Grading then tells the student why; a number it never becomes."""
-    report = take([(ada(1, "work.zip"), zipped({"../up.ipynb": NB}), EARLY)])
+    report = take(
+        [
+            (ada(1, "work.zip"), zipped({"../up.ipynb": NB}), EARLY),
+            (ada(2, "timestamp.txt"), b"2000-01-01 00:00:00 UTC", EARLY),
+        ]
+    )
+    assert time_of(course, "ada") == EARLY
     assert set(files(course, "ada")) == {"work.zip", "timestamp.txt"}
     assert "work.zip cannot be unpacked" in notes(report, "ada")
 

@@ -25,6 +25,7 @@ from headmaster.cli import main
 from headmaster.collecting import Options as Collecting
 from headmaster.collecting import collect
 from headmaster.course import Course, CourseError
+from headmaster.gradebook import Gradebook
 from headmaster.gradesheets import make
 from headmaster.marking import Options, grade_assignment
 from headmaster.pool import pool
@@ -129,6 +130,27 @@ def test_a_penalty_never_makes_a_grade_negative(class_: Course) -> None:
     sql(class_, "UPDATE submitted_notebook SET late_submission_penalty = 100")
     assert class_standing(class_, ["ps1"]).students["ada"]["ps1"].score == 0.0
     assert float(nbgraders(class_)["ada"]["score"]) == 0.0
+
+
+def test_lateness_that_canvas_marks_costs_what_the_course_says(
+    folder: Path, ps1: AssignmentSpec, tmp_path: Path
+) -> None:
+    with open(folder / "nbgrader_config.py", "a") as config:
+        config.write('\nc.LateSubmissionPlugin.penalty_method = "zero"\n')
+    course = Course.open(folder)
+    with Gradebook(course) as book:
+        book.register(ps1)
+    sql(course, "UPDATE assignment SET duedate = '2026-11-02 12:00:00.000000'")
+    content = json.dumps(answered(released(ps1), **WHY)).encode()
+    members = [
+        (samples.canvas("Lovelace, Ada", 12345, 1, "numbers.ipynb", True), content, samples.LATER),
+        (samples.canvas("O'Brien, Áine", 12347, 2, "numbers.ipynb"), content, samples.LATER),
+    ]
+    source = samples.write_zip(tmp_path / "d.zip", members)
+    collect(course, "ps1", [source], roster_of(course, str(samples.GRADEBOOK)), Collecting())
+    grade(course)
+    grades = column(sheet(course, "canvas"), "SIS Login ID", "ps1 (7001)")
+    assert (grades["ada"], grades["aine"]) == ("0", "6")
 
 
 def nbgraders(course: Course) -> dict[str, dict[str, str]]:
@@ -588,7 +610,6 @@ def test_nbgrader_export_of_an_ungraded_class_says_so(
     course: Course, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headmaster.exporting import CanvasExporter
-    from headmaster.gradebook import Gradebook
 
     monkeypatch.chdir(course.root)
     Gradebook(course).__exit__()  # nbgrader has made an empty one by then
