@@ -63,10 +63,10 @@ def test_mistakes_that_agree_on_an_example_are_told_apart_by_the_others():
 
 
 def test_an_error_that_many_mistakes_end_in_names_none_of_them():
-    def self_attention(x, W_q, W_k, W_v, mask=None):
-        return right_attention(W_q @ x, W_k @ x, W_v @ x, mask)
+    def split_heads(x, num_heads):
+        raise ValueError("the heads do not divide the width")
 
-    assert failure_of(self_attention, "values").record["misconception"] == ""
+    assert failure_of(split_heads, "values").record["misconception"] == ""
 
 
 def test_an_unknown_mistake_gets_the_most_telling_difference():
