@@ -7,8 +7,10 @@ import io
 import json
 import os
 import shutil
+import time
 import unicodedata
 import zipfile
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,11 +37,12 @@ NB2 = NB.replace(b"5", b"4")
 
 
 @pytest.fixture(autouse=True)
-def greenwich(monkeypatch: pytest.MonkeyPatch) -> None:
+def greenwich() -> Iterator[None]:
     """Let this machine's time be UTC, for the times in archives have no zone."""
-    import time
-
-    monkeypatch.setenv("TZ", "UTC")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
     time.tzset()
 
 
@@ -270,9 +273,9 @@ def test_without_numbers_of_uploads_the_time_decides_then_the_counter(
 ) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
-    for name, time in (("ada_numbers (1).ipynb", LATER), ("ada_numbers (2).ipynb", EARLY)):
+    for name, moment in (("ada_numbers (1).ipynb", LATER), ("ada_numbers (2).ipynb", EARLY)):
         (inbox / name).write_text(name)
-        os.utime(inbox / name, (time.timestamp(), time.timestamp()))
+        os.utime(inbox / name, (moment.timestamp(), moment.timestamp()))
     take(inbox, roster=samples.CLASS)
     assert files(course, "ada")["numbers.ipynb"] == b"ada_numbers (1).ipynb"
     take(inbox, roster=samples.CLASS, times="none", force=True)
