@@ -452,7 +452,7 @@ attack(
     """,
 )
 
-group("the channel to T")
+group("the channel between the processes")
 
 FRAME = """
 import json, os, socket, struct
@@ -810,7 +810,7 @@ attack(
     """,
 )
 
-group("other processes, the next")
+group("other processes, and the next submission")
 
 attack("fork", "import os\nos.fork()\ncheat = lambda *a, **k: 0", "seccomp")
 attack(

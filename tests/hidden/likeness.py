@@ -48,14 +48,16 @@ def renamed(source: str) -> str:
     fixed = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     fixed |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.keyword) and node.arg:
+            fixed.add(node.arg)  # it names an argument of somebody else's function, perhaps
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             fixed |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
     own = sorted(similarity.own_names(tree) - fixed)
     names = {name: f"mine_{i}" for i, name in enumerate(own) if not name.startswith("__")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
-        elif isinstance(node, ast.arg | ast.keyword):
+        elif isinstance(node, ast.arg):
             node.arg = names.get(node.arg, node.arg)
         elif isinstance(node, ast.FunctionDef):
             node.name = names.get(node.name, node.name)

@@ -53,6 +53,8 @@ def describe(notebook: nbformat.NotebookNode) -> dict:
         kind = _cell_kind(cell)
         if cell.cell_type != "code" and kind != "answer":
             continue
+        if "only-at-build" in cell.metadata.get("tags", []):  # it reads files that only we have
+            continue
         grading = cell.metadata.get("nbgrader", {})
         cells.append(
             {
@@ -81,8 +83,8 @@ def remember_cells(app: Sphinx, doctree: nodes.document) -> None:
         return
     kinds = {cell["index"]: cell["kind"] for cell in described["cells"]}
     for container in doctree.findall(nodes.container):
-        if container.get("nb_element") == "cell_code":
-            index = container["cell_index"]
+        index = container.get("cell_index")
+        if container.get("nb_element") == "cell_code" and index in kinds:
             container["classes"] += [f"cell-{index}", f"cell-kind-{kinds[index]}"]
 
 
