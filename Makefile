@@ -57,7 +57,7 @@ serve: ## Show the book at http://localhost:8000 (PORT=… for another)
 	$(BIN)/python -m http.server $(PORT) --bind localhost --directory $(SITE)
 
 test: $(READY) ## Run all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 bench: $(READY) ## Measure the library and the grader against their peers, in ratios
 	$(BIN)/python tests/bench/bench_attention.py

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("new exercise")  # one worker: the course is made once
+
 ROOT = Path(__file__).resolve().parents[1]
 NAME, TOPIC = "12_pooling", "pooling"
 TEXT, SPEC, LIBRARY = (
