@@ -126,6 +126,14 @@ def test_what_people_give_counts_as_in_nbgrader(class_: Course) -> None:
     assert float(theirs["ada"]["max_score"]) == class_standing(class_, ["ps1"]).max["ps1"]
 
 
+def test_a_class_that_nbgrader_graded_is_exported_too(class_: Course) -> None:
+    sql(class_, "DROP TABLE headmaster_result")
+    grades = column(sheet(class_, "canvas"), "SIS Login ID", "ps1 (7001)")
+    assert (grades["ada"], grades["joerg"], grades["xiaolong"]) == ("6", "4", "")
+    table = list(csv.DictReader(io.StringIO(sheet(class_, "tests").text)))
+    assert {row["verdict"] for row in table} == {""}
+
+
 def test_a_penalty_never_makes_a_grade_negative(class_: Course) -> None:
     sql(class_, "UPDATE submitted_notebook SET late_submission_penalty = 100")
     assert class_standing(class_, ["ps1"]).students["ada"]["ps1"].score == 0.0
