@@ -1081,6 +1081,10 @@ layer_wrong(
     "X41", "without-output-bias", "b_o has no effect.", (', p["W_o"], p["b_o"])', ', p["W_o"])')
 )  # fmt: skip
 layer_wrong(
+    "X41", "without-biases-before-attention", "b_q, b_k and b_v have no effect: unlike chapter 04, it is `x @ W_q + b_q`, and so on.",
+    *((f'p["W_{r}"], p["b_{r}"])', f'p["W_{r}"])') for r in "qkv"),
+)  # fmt: skip
+layer_wrong(
     "X41", "without-attention-biases",
     "The biases of the projections have no effect: unlike chapter 04, it is `x @ W_q + b_q`, and so on.",
     *((f'p["W_{r}"], p["b_{r}"])', f'p["W_{r}"])') for r in "qkvo"),
