@@ -34,7 +34,7 @@ from headmaster.proxies import StudentStopped, number_of
 from headmaster.shell import Sink, Stream
 
 ALARM = 2.0  # seconds of T's own that a test cell may take beyond the limit of S
-REHEARSAL = 30.0  # seconds that one cell may take in a rehearsal
+REHEARSAL = 30.0  # seconds that one statement may take in a rehearsal
 TRUSTED_MEMORY = 4  # T may use so many times S's memory: S's answers could fill the machine
 MAX_RECORD = 20  # entries of an exception's `record` …
 MAX_RECORD_TEXT = 4000  # … and characters of each
@@ -272,12 +272,21 @@ def rehearse(cells: list[dict[str, str]]) -> None:
         contextlib.chdir(folder),
     ):
         for cell in cells:
-            signal.setitimer(signal.ITIMER_REAL, REHEARSAL)
-            with contextlib.suppress(BaseException):
-                execute(cell["source"], namespace, f"<cell {cell['id']}>")
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            for statement in _statements(cell["source"]):
+                signal.setitimer(signal.ITIMER_REAL, REHEARSAL)
+                with contextlib.suppress(BaseException):
+                    execute(statement, namespace, f"<cell {cell['id']}>")
+                signal.setitimer(signal.ITIMER_REAL, 0)
     random.setstate(states[0])
     np.random.set_state(states[1])
+
+
+def _statements(source: str) -> list[str]:
+    """Split a cell: a statement that fails should not keep the next from being rehearsed."""
+    try:
+        return [ast.unparse(statement) for statement in ast.parse(source).body]
+    except (SyntaxError, ValueError):
+        return [source]
 
 
 def plain_number(value: Any) -> float | None:

@@ -207,7 +207,8 @@ class Table:
 
     def put(self, number: int, value: Any) -> None:
         """Let a number stand for a value."""
-        self.forget([number])
+        if number in self.values:
+            self.forget([number])
         self.values[number] = value
         self._numbers[id(value)] = number
 
@@ -258,17 +259,27 @@ class Table:
 
     def _look(self, numbers: Iterable[int]) -> dict[int, Any]:
         """Return what values hold now, to compare with `==`; None where that cannot be said."""
-        glance = Table()  # what a look numbers, the other side never learns
-        glance.values, glance.next = dict(self.values), self.next
-        glance._numbers = dict(self._numbers)
-        encoder, seen = Encoder(lambda x: ["?", id(x)], glance), {}
+        seen: dict[int, Any] = {}
+        encoder = None
         for number in numbers:
+            value = self.values[number]
+            if type(value) is np.ndarray and value.dtype.kind in "biufc":  # most are: the quick way
+                seen[number] = ((value.shape, value.dtype.str), [value.tobytes()])
+                continue
+            encoder = encoder or Encoder(lambda x: ["?", id(x)], self._glance())
             encoder.buffers = []
             try:
                 seen[number] = (encoder.contents(number), encoder.buffers)
             except (Unsendable, RecursionError):
                 seen[number] = None
         return seen
+
+    def _glance(self) -> Table:
+        """Return a copy to look at values with: what it numbers, the other side never learns."""
+        glance = Table()
+        glance.values, glance.next = dict(self.values), self.next
+        glance._numbers = dict(self._numbers)
+        return glance
 
 
 class Parcel:

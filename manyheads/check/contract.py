@@ -7,7 +7,7 @@ specs into `visible/NN_topic.json` by `make release`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -24,7 +24,7 @@ class Witness:
 
     example: Example
     expected: Outcome
-    wrong: dict[str, Outcome]
+    wrong: Mapping[str, Outcome]
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,29 @@ class Function:
     uses: tuple[str, ...] = ()  # other functions that an answer may call
 
 
+class _Later(Mapping[str, Any]):
+    """Entries of a compiled file by name, each decoded when it is first asked for."""
+
+    def __init__(self, entries: Mapping[str, Any], decode: Callable[[str], Any]) -> None:
+        self._entries, self._decode = entries, cache(decode)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._entries:
+            raise KeyError(name)
+        return self._decode(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
 @cache
-def functions() -> dict[str, Function]:
+def functions() -> Mapping[str, Function]:
     """Every function of the course by name."""
-    return {f.name: f for exercise in exercises() for f in load(exercise).values()}
+    home = {name: exercise for exercise in exercises() for name in load(exercise)}
+    return _Later(home, lambda name: load(home[name])[name])
 
 
 def exercises() -> list[str]:
@@ -53,11 +72,12 @@ def exercises() -> list[str]:
     )
 
 
-def load(exercise: str) -> dict[str, Function]:
+@cache
+def load(exercise: str) -> Mapping[str, Function]:
     """An exercise's functions, from its compiled file."""
     path = resources.files("manyheads.check") / "visible" / f"{exercise}.json"
     data = json.loads(path.read_text(encoding="utf-8"))
-    return {name: _function(name, exercise, entry) for name, entry in data.items()}
+    return _Later(data, lambda name: _function(name, exercise, data[name]))
 
 
 def dump(functions_: Iterable[Function]) -> str:
@@ -93,7 +113,7 @@ def _function(name: str, exercise: str, entry: dict[str, Any]) -> Function:
             Witness(
                 _example(item["example"]),
                 _outcome(item["expected"]),
-                {key: _outcome(value) for key, value in item["wrong"].items()},
+                _outcomes(item["wrong"]),
             )
             for item in items
         )
@@ -143,6 +163,10 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def _example(data: dict[str, Any]) -> Example:
     return Example(**{"sentence": "", **{key: _decode(value) for key, value in data.items()}})
+
+
+def _outcomes(entries: dict[str, Any]) -> Mapping[str, Outcome]:
+    return _Later(entries, lambda key: _outcome(entries[key]))
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:
