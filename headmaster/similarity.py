@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import io
-import keyword
 import tokenize
 import zlib
 from collections import Counter, defaultdict
@@ -143,44 +142,66 @@ def tokens(source: str) -> list[str]:
     if tree is None:
         return []
     try:
-        plain = ast.unparse(_Bare().visit(ast.parse(ast.unparse(tree))))
-        own = own_names(ast.parse(plain))
-        return [_word(token, own) for token in _tokenized(plain) if token.string.strip()]
+        plain = ast.unparse(_Plain(tree).visit(ast.parse(ast.unparse(tree))))
+        read = tokenize.generate_tokens(io.StringIO(plain).readline)
+        return [token.string for token in read if token.string.strip() not in ("", "pass")]
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return []
 
 
-def _tokenized(source: str) -> Iterator[tokenize.TokenInfo]:
-    return tokenize.generate_tokens(io.StringIO(source).readline)
+class _Plain(ast.NodeTransformer):
+    """Makes equal what is easily changed: one's own names, texts, docstrings and annotations."""
 
+    def __init__(self, tree: ast.AST) -> None:
+        self.names = own_names(tree)
+        aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
+        self.imports = {"np": "numpy"} | {a.asname: a.name for a in aliases if a.asname}
+        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        self.attributes = {node.attr for node in nodes if isinstance(node.ctx, ast.Store)}
 
-def _word(token: tokenize.TokenInfo, own: set[str]) -> str:
-    if token.type == tokenize.NAME and token.string in own and not keyword.iskeyword(token.string):
-        return "name"
-    if token.type == tokenize.STRING:
-        return "text"
-    return token.string
+    def _name(self, name: str | None) -> str | None:
+        return "name" if name in self.names else name
 
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self.imports.get(node.id) or self._name(node.id)
+        return node
 
-class _Bare(ast.NodeTransformer):
-    """Takes out docstrings and annotations."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return ast.Pass() if is_text else self.generic_visit(node)
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        node.attr = "name" if node.attr in self.attributes else node.attr
+        return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
+        node.arg, node.annotation = "name", None
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
+        node.name, node.returns = "name", None
         return self.generic_visit(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = "name"
+        return self.generic_visit(node)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        node.name = self._name(node.name)
+        return self.generic_visit(node)
+
+    def visit_alias(self, node: ast.alias) -> ast.AST:
+        node.asname = None
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        node.value = "text" if isinstance(node.value, str) else node.value
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return ast.Pass() if is_text else self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is None:
             return ast.Pass()
-        plain = ast.Assign([node.target], node.value)
+        plain = ast.Assign([self.visit(node.target)], self.visit(node.value))
         return ast.copy_location(plain, node)
 
 
@@ -188,14 +209,10 @@ def own_names(tree: ast.AST) -> set[str]:
     """Return the names that the author of a cell was free to choose."""
     names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
         elif isinstance(node, ast.arg):
             names.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            names.add(node.name or "")
     return names

@@ -23,6 +23,7 @@ ATTRIBUTES = frozenset(
     "settrace setprofile ast_transformers input_transformers_cleanup run_cell set_custom_exc "
     "fork execv kill setuid setresuid memfd_create chmod fchmod setxattr _exit symlink".split()
 )
+QUOTED = frozenset(name for name in ATTRIBUTES if "_" in name)  # no word of a usual text
 PATCHED = frozenset(("np", "numpy", "builtins", "math", "sys"))
 _OUTSIDE = re.compile(r"^(/proc|/etc|/tmp|/home|/root|\.\./|~/)|gradebook", re.I)
 _REFUSED = ("PermissionError", "is hidden while this exercise is graded")
@@ -52,6 +53,8 @@ def _signs(node: ast.AST) -> Iterator[str]:
             yield f"changes {ast.unparse(node)}"
     elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES:
         yield f"uses {node.attr}"
+    elif isinstance(node, ast.Constant) and node.value in QUOTED:
+        yield f"uses {node.value}"
     elif isinstance(node, ast.Constant) and _is_outside(node.value):
         yield f"names the place {node.value!r}"
 
