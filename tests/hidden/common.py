@@ -20,8 +20,8 @@ SAID = {
     "constant-scale": "Your scores are divided by a fixed number, whatever d_k is: divide by √d_k.",
     "keys-not-transposed": "The keys are not transposed; with as many keys as columns the shapes "
     "fit by luck.",
-    "transposed-all-axes": "`.T` turns all axes around: in a batch only the last two may be "
-    "exchanged (np.swapaxes).",
+    "transposed-all-axes": "`.T` turns all axes around: in a batch or a stack of heads only the "
+    "last two may be exchanged (np.swapaxes).",
     # the softmax
     "softmax-over-queries": "Your softmax runs over the queries: your columns sum to 1, the rows "
     "should.",

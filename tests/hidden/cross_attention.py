@@ -52,7 +52,7 @@ SQUARE = {
 # One query of width 4 in two heads of width 2.
 WIDER = {
     "x": np.array([[1.0, 0.5, -1.0, 0.0]]),
-    "memory": np.array([[1.0, 0.0], [0.0, 2.0]]),
+    "memory": np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]),
     "W_q": np.array([[1.0, 0, 2, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 0, 0, 1]]),
     "W_k": np.array([[1.0, 0, -1, 2], [0, 1, 0, 1]]),
     "W_v": np.array([[1.0, 2, 0, -1], [3, 0, 1, 0]]),
@@ -64,6 +64,14 @@ TWICE = {
     "memory": np.stack([TINY["memory"], TINY["memory"] * 2]),
 }
 PAST = np.tri(2, dtype=bool)
+# Position 1 of the memory is hidden; as a key it scores far above the others.
+FAR = {
+    "x": np.array([[1.0, 0.0], [0.5, 0.0]]),
+    "memory": np.array([[-150.0, 0.0], [100.0, 0.0], [-149.0, 0.0]]),
+    **{name: np.eye(2) for name in ("W_q", "W_k", "W_v", "W_o")},
+    "num_heads": 1,
+    "memory_mask": np.array([[True, False, True]]),
+}
 FIRST_SEES = np.array([[True, False, True], [False, False, False]])
 
 cross.witness("values", "C1", CALL, **SQUARE, num_heads=1)
@@ -78,6 +86,7 @@ cross.witness(
     memory_mask=np.array([[True, True, False], [False, True, True]]),
 )
 cross.witness("mask", "C3", MASKED, **SQUARE, num_heads=1, memory_mask=PAST)
+cross.witness("mask", "C3", MASKED + "[1]", **FAR)
 cross.witness(
     "nothing",
     "C4",
@@ -104,6 +113,7 @@ cross.witness(
     num_heads=2,
     memory_mask=np.array([[[True, True, False]], [[False, True, True]]]),
 )
+cross.witness("batches", "C5", CALL + "[1]", **TWICE, num_heads=2)
 cross.witness("numbers", "C6", CALL + "[1]", **{**TINY, "x": TINY["x"] * 4000}, num_heads=1)
 cross.witness(
     "numbers",
@@ -1265,7 +1275,7 @@ MIXED = {
 }
 
 decoder.witness("values", "C1", DECODE, **{**SMALL, "y": SMALL["y"][:2]}, num_heads=1)
-decoder.witness("values", "C1", DECODE, **MIXED, num_heads=2)
+decoder.witness("values", "C1", DECODE, **{**MIXED, "y": MIXED["y"].astype(int)}, num_heads=2)
 decoder.witness("causal", "C2", DECODE + "[:2]", **SMALL, num_heads=2)
 decoder.witness(
     "mask",

@@ -23,10 +23,10 @@ split = exercise.function("split_heads")
 SPLIT = "split_heads(x, num_heads)"
 
 split.witness("values", "C1", SPLIT, x=np.arange(12.0).reshape(3, 4), num_heads=2)
-split.witness("values", "C1", SPLIT, x=np.arange(4.0).reshape(2, 2), num_heads=2)
+split.witness("values", "C1", SPLIT, x=np.arange(4.0).reshape(2, 2) / 3, num_heads=2)
 split.witness("values", "C3", SPLIT, x=np.array([[1, 2, 3, 4, 5, 6]]), num_heads=3)
 split.witness("batches", "C2", SPLIT, x=np.arange(16.0).reshape(2, 2, 4), num_heads=2)
-split.witness("batches", "C2", SPLIT, x=np.arange(12.0).reshape(3, 1, 2, 2), num_heads=1)
+split.witness("batches", "C2", SPLIT, x=np.arange(12.0).reshape(3, 1, 1, 4), num_heads=2)
 split.witness("errors", "C4", SPLIT, x=np.ones((2, 6)), num_heads=4, options=RAISES)
 split.witness("errors", "C4", SPLIT, x=np.ones((2, 3)), num_heads=6, options=RAISES)
 
@@ -358,7 +358,7 @@ MERGE = "merge_heads(x)"
 merge.witness(
     "values", "C1", MERGE, x=np.array([[[0.0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 11]]])
 )
-merge.witness("values", "C1", MERGE, x=np.arange(4.0).reshape(2, 2, 1))
+merge.witness("values", "C1", MERGE, x=np.arange(4.0).reshape(2, 2, 1) / 3)
 merge.witness("values", "C3", MERGE, x=np.arange(6).reshape(3, 1, 2))
 merge.witness("batches", "C2", MERGE, x=np.arange(16.0).reshape(2, 2, 2, 2))
 merge.witness("batches", "C2", MERGE, x=np.arange(12.0).reshape(3, 1, 2, 2, 1))
@@ -614,6 +614,16 @@ WHOLE = {
     "num_heads": 2,
 }
 PAST = np.tri(2, dtype=bool)
+# Position 1 is hidden; as a key it scores far above the others.
+FAR = {
+    "x": np.array([[1.0, -150.0], [1.0, 100.0], [0.5, -149.0]]),
+    "W_q": np.array([[1.0, 0.0], [0.0, 0.0]]),
+    "W_k": np.array([[0.0, 0.0], [1.0, 0.0]]),
+    "W_v": np.eye(2),
+    "W_o": np.eye(2),
+    "num_heads": 1,
+    "mask": np.array([[True, False, True]]),
+}
 
 
 def first_columns(case):
@@ -649,6 +659,7 @@ mha.witness("values", "C2", CALL, **{**PAIR, "num_heads": 1})
 mha.witness("values", "C3", CALL + "[0]", **{**SMALL, "x": X34[:2]})
 mha.witness("mask", "C4", MASKED + "[1]", **PAIR, mask=PAST)
 mha.witness("mask", "C4", MASKED + "[0]", **PAIR, mask=np.array([[False, True]]))
+mha.witness("mask", "C4", MASKED + "[1]", **FAR)
 mha.witness(
     "headmask",
     "C5",
@@ -685,6 +696,14 @@ mha.witness(  # the mask has fewer axes than x, and still its first belongs to t
     **{**TWICE, "x": TWICE["x"][None]},
     mask=np.array([[[True, True]], [[False, True]]]),
 )
+mha.witness(
+    "batches",
+    "C7",
+    MASKED + "[1]",
+    **{**TWICE, "x": TWICE["x"][None]},
+    mask=np.array([[[[True, True]], [[False, True]]]]),
+)
+mha.witness("batches", "C7", CALL + "[1]", **TWICE)
 mha.witness("numbers", "C8", CALL + "[1]", **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]})
 mha.witness("numbers", "C8", CALL + "[0]", **WHOLE)
 mha.witness(
@@ -934,9 +953,8 @@ def ignores_a_misfit(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
 
 @mha.misconception(
     "B44",
-    "A mask with as many axes as x is taken for a mask of the heads: its first axis belongs to "
-    "the batch. Only a mask with one axis more than x has "
-    "an axis of heads.",
+    "The mask's batch axis meets the heads. Only a mask with one axis more than x has an axis of "
+    "heads; give the others one before their last two: mask[..., None, :, :].",
 )
 def mask_as_it_is(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     d = x.shape[-1]

@@ -419,6 +419,10 @@ biased.witness(
     **{**SMALL, "bias": np.array([[90.0, 0.0, 0.0]])},
     mask=np.array([[False, True, True]]),
 )
+biased.witness(  # biases that pull the visible scores below what some set hidden ones to
+    "mask", "C4", QKVBM, Q=np.zeros((3, 2)), K=K3, V=V3,
+    bias=np.array([[-150.0, 0.0, -149.0], [-2e4, 0.0, -2e4], [-2e6, 0.0, -2e6]]), mask=np.array([[True, False, True]]),
+)  # fmt: skip
 biased.witness(
     "mask", "C4", QKVBM, **SMALL,
     mask=np.array([[True, True, False], [False, False, False]]), options={"no_warning": True},
@@ -426,6 +430,9 @@ biased.witness(
 biased.witness("errors", "C6", QKVB, **{**SMALL, "bias": np.ones((3, 2))}, options=RAISES)
 biased.witness("errors", "C6", QKVB, **{**SMALL, "bias": np.ones((4, 2, 3))}, options=RAISES)
 biased.witness("errors", "C6", QKVB, **{**SMALL, "V": V3[:2]}, options=RAISES)
+biased.witness(
+    "errors", "C6", QKVB, Q=np.stack([Q2, -Q2]), K=np.stack([K3, K3 / 2]), V=V3[None], bias=BIAS, options=RAISES,
+)  # fmt: skip
 
 
 @biased.hidden("values")
@@ -837,6 +844,7 @@ SLOPES = "alibi_slopes(num_heads)"
 
 slopes.witness("powers", "C1", SLOPES, num_heads=4)
 slopes.witness("powers", "C1", SLOPES, num_heads=1)
+slopes.witness("powers", "C1", SLOPES, num_heads=16)
 slopes.witness("others", "C2", SLOPES, num_heads=3)
 slopes.witness("others", "C2", SLOPES, num_heads=6)
 

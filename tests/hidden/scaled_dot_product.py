@@ -564,6 +564,10 @@ attention.witness(
 )  # fmt: skip
 attention.witness("stability", "C5", QKV, Q=Q2 * [[4000.0], [1.0]], K=K3, V=V3)
 attention.witness("stability", "C5", QKV, Q=np.array([[-3000.0, 0.0]]), K=K3 + [[3.0, 0.0]], V=V3)
+attention.witness(  # visible scores far below what some set hidden ones to
+    "stability", "C5", QKVM, Q=np.array([[0.0, 1.0], [0.0, 100.0]]), V=V3,
+    K=np.array([[0.0, -20000.0], [0.0, -20000.0], [0.0, -20000.01]]), mask=np.array([[True, False, True]]),
+)  # fmt: skip
 attention.witness(
     "batches", "C6", QKVM,
     Q=np.stack([Q2, -Q2]), K=np.stack([K3, K3 * 2]), V=np.stack([V3, -V3]),

@@ -47,6 +47,14 @@ SMALL = {"x": X3, "W_q": W_Q, "W_k": W_K, "W_v": W_V}
 THIN = {**SMALL, "W_v": W_V[:, :1]}
 PAIR = {**THIN, "x": X3[:2]}
 PAST = np.tri(3, dtype=bool)
+# Position 1 is hidden; as a key it scores far above the others.
+FAR = {
+    "x": np.array([[1.0, -150.0], [1.0, 100.0], [0.5, -149.0]]),
+    "W_q": np.array([[1.0], [0.0]]),
+    "W_k": np.array([[0.0], [1.0]]),
+    "W_v": np.array([[0.0], [1.0]]),
+    "mask": np.array([[True, False, True]]),
+}
 
 
 def draw(rng, batch=(), n=5, d=6, d_k=4, d_v=3, dtype=float):
@@ -93,6 +101,7 @@ self_attention.witness(
 )
 self_attention.witness("mask", "C3", MASKED, **THIN, mask=PAST)
 self_attention.witness("mask", "C3", MASKED, **PAIR, mask=np.array([[False, True]]))
+self_attention.witness("mask", "C3", MASKED, **FAR)
 self_attention.witness(
     "nothing",
     "C4",
@@ -114,6 +123,7 @@ self_attention.witness(
     **{**PAIR, "x": np.stack([X3[:2], X3[1:]])},
     mask=np.array([[[True, True]], [[False, True]]]),
 )
+self_attention.witness("batches", "C7", CALL, **{**PAIR, "x": np.stack([X3[:2], X3[1:]])})
 self_attention.witness(
     "numbers",
     "C8",
