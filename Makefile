@@ -32,8 +32,8 @@ build/.release: $(READY) $(wildcard solutions/*/*.md tests/hidden/*.py) headmast
 	$(BIN)/headmaster release $(ASSIGNMENTS)
 	@mkdir -p build && touch $@
 
-fairness: build/.release ## Try every wrong and right way with many seeds, and every attack (an hour; stop at will)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.hidden fairness
+fairness: build/.release ## Try every wrong and every right answer with many seeds, and every attack (ONLY=NN_topic for one)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.hidden fairness $(ONLY) $(if $(SEEDS),--seeds $(SEEDS))
 
 book: build/.release ## Build the book (a failing cell or a warning fails the build)
 	$(BIN)/jupyter-book build . -W --keep-going --path-output build/book
