@@ -13,7 +13,7 @@
 | `reversal`, `dates` | its two tasks |
 | `induction` | two layers of attention that learn to continue a repeated sequence |
 | `starts` | healthy and broken starts of `reversal` |
-| `widths` | the induction model with 1 … 32 heads |
+| `widths` | the induction model with 1 … 32 heads, below or above or in both layers |
 
 `python -m manyheads.training` trains all of it again and writes `checkpoints/`.
 """
@@ -62,7 +62,7 @@ def history(name: str) -> dict[str, dict[str, np.ndarray]]:
 
     Args:
         name: "starts": the key of each `starts.STARTS` → its history, see `encoder_decoder.train`;
-            "widths": "sweep" → see `widths.sweep`;
+            "widths": "sweep" → see `widths.sweep`, "layers" → see `widths.by_layer`;
             "without": "layer_1" and "layer_2" → the induction model's history without that layer.
 
     Returns:

@@ -27,7 +27,7 @@ MAKERS = {
         layer: induction.train(without=layer).history for layer in ("layer_1", "layer_2")
     },
     "starts": lambda: {name: starts.train(name).history for name in starts.STARTS},
-    "widths": lambda: {"sweep": widths.sweep()},
+    "widths": lambda: {"sweep": widths.sweep(), "layers": widths.by_layer()},
 }
 
 

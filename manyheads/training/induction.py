@@ -7,6 +7,7 @@ nothing else in the model: no feed-forward part, no normalisation.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,12 +25,12 @@ class Induction:
 
     Attributes:
         params: name → array; the attentions are `layer_1.W_q` … `layer_2.W_o`.
-        num_heads: h, in each of the two layers.
+        num_heads: h, in each of the two layers, or a pair of numbers: below and above.
         history: name → (records, …), how the training went: see `train`.
     """
 
     params: Params
-    num_heads: int
+    num_heads: int | tuple[int, int]
     history: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __call__(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -40,16 +41,24 @@ class Induction:
 
         Returns:
             Logits (B, n, 24) and the weights of both layers (2, B, h, n, n).
+
+        Raises:
+            ValueError: the layers have different numbers of heads; `logits` gives the logits.
         """
         logits, weights, _ = self._forward(ids)
-        return logits, weights
+        return logits, np.stack(weights)
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """The logits (B, n, 24) alone, for any numbers of heads."""
+        return self._forward(ids)[0]
 
     def _forward(self, ids: np.ndarray):
-        params, h, causal = self.params, self.num_heads, causal_mask(ids.shape[1])
+        params, causal = self.params, causal_mask(ids.shape[1])
+        below, above = np.broadcast_to(self.num_heads, 2).tolist()
         x, embed_back = embed(params, "tokens", "places", ids)
-        a, first, layer_1_back = multi_head(params, "layer_1", x, x, h, causal)
+        a, first, layer_1_back = multi_head(params, "layer_1", x, x, below, causal)
         x = x + a
-        a, second, layer_2_back = multi_head(params, "layer_2", x, x, h, causal)
+        a, second, layer_2_back = multi_head(params, "layer_2", x, x, above, causal)
         logits, out_back = linear(params, "out", x + a)
 
         def backward(d_logits: np.ndarray, gradients: Params) -> None:
@@ -58,7 +67,7 @@ class Induction:
             d = d + sum(layer_1_back(d, gradients))
             embed_back(d, gradients)
 
-        return logits, np.stack([first, second]), backward
+        return logits, (first, second), backward
 
     def loss_and_gradients(self, ids: np.ndarray, counted: np.ndarray) -> tuple[float, Params]:
         """The mean loss over the tokens that can be known, and all its gradients by hand.
@@ -98,6 +107,15 @@ def repeated(periods: np.ndarray, n: int = PLACES) -> np.ndarray:
     return np.arange(n - 1) >= periods[:, None] - 1
 
 
+def accuracy(logits: np.ndarray, ids: np.ndarray, periods: np.ndarray) -> float:
+    """Share of right continuations after the first period."""
+    known = (
+        np.arange(ids.shape[1] - 1) >= periods[:, None]
+    )  # its present token too was there before
+    right = logits[:, :-1].argmax(-1) == ids[:, 1:]
+    return right[known].mean()
+
+
 def scores(model: Induction, ids: np.ndarray, periods: np.ndarray) -> dict[str, np.ndarray]:
     """What the heads do, and how well the model continues.
 
@@ -113,15 +131,13 @@ def scores(model: Induction, ids: np.ndarray, periods: np.ndarray) -> dict[str, 
     """
     logits, weights = model(ids)
     n = ids.shape[1]
-    known = np.arange(n - 1) >= periods[:, None]  # its present token too was there before
-    right = logits[:, :-1].argmax(-1) == ids[:, 1:]
     i = np.arange(1, n)
     looks = [
         weights[:, b, :, np.arange(p, n), np.arange(p, n) - p + 1].mean(0)
         for b, p in enumerate(periods)
     ]
     return {
-        "accuracy": right[known].mean(),
+        "accuracy": accuracy(logits, ids, periods),
         "previous": weights[..., i, i - 1].mean((1, -1)),  # (2, B, h, n - 1) -> (2, h)
         "induction": np.mean(looks, 0),
     }
@@ -141,27 +157,28 @@ def new_params(d: int, rng: np.random.Generator) -> Params:
 
 def train(
     d: int = 64,
-    num_heads: int = 2,
+    num_heads: int | tuple[int, int] = 2,
     steps: int = 1200,
     learning_rate: float = 1e-2,
     seed: int = 0,
     every: int = 25,
     without: str | None = None,
+    record: Callable[[Induction, np.ndarray, np.ndarray], dict] = scores,
 ) -> Induction:
     """Train a new model.
 
     Args:
         d: width.
-        num_heads: h, a divisor of d.
+        num_heads: h, a divisor of d, or two of them: below and above.
         steps: batches of 32 sequences.
         learning_rate: the largest; see `adam.rate_at`.
         seed: of the parameters and of the batches.
         every: how many steps between two records.
         without: "layer_1" or "layer_2", a layer that stays silent (W_v = W_o = 0, for ever).
+        record: what is written down, of the model, 64 fixed sequences and their periods.
 
     Returns:
-        The model; its history has, per record, `step`, `loss` and the `scores` on 64 fixed
-        sequences.
+        The model; its history has, per record, `step`, `loss` and what `record` gave.
     """
     rng = np.random.default_rng(seed)
     model = Induction(new_params(d, rng), num_heads)
@@ -177,7 +194,7 @@ def train(
     model.history = fit(
         model.params,
         loss_and_gradients,
-        lambda *_: scores(model, *fixed),
+        lambda *_: record(model, *fixed),
         steps,
         learning_rate,
         every,

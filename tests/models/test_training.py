@@ -300,6 +300,24 @@ def test_unknown_names_are_refused_with_those_there_are():
         training.history("chess")
 
 
+def test_narrow_heads_hurt_above_and_not_below():
+    layers = training.history("widths")["layers"]
+    assert layers["accuracy"].shape == (len(layers["heads"]), 3, len(layers["step"]))
+    below, above = layers["heads"].T
+    end = layers["accuracy"][..., -1]
+    assert end[below > above].min() > 0.9 > end[below < above].max()
+
+
+def test_layers_may_have_different_numbers_of_heads():
+    rng = np.random.default_rng(0)
+    ids, periods = induction.batch(rng, 3)
+    uneven = induction.Induction(induction.new_params(8, rng), num_heads=(2, 4))
+    assert uneven.logits(ids).shape == (3, 32, 24)
+    assert 0 <= induction.accuracy(uneven.logits(ids), ids, periods) <= 1
+    with pytest.raises(ValueError, match="shape"):
+        uneven(ids)
+
+
 def test_the_sweep_over_heads_has_its_shapes():
     sweep = training.history("widths")["sweep"]
     assert sweep["accuracy"].shape == (len(sweep["heads"]), 3, len(sweep["step"]))
