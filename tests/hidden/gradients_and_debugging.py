@@ -568,6 +568,14 @@ attend.slip(
     " / math.sqrt(Q.shape[-1])", "",
 )  # fmt: skip
 attend.slip(
+    "B01", "no-scale-for-keys", "dQ is right; dK lacks the factor 1/√d_k, which belongs to both.",
+    "dK = np.swapaxes(d_scores, -1, -2) @ Q", "dK = math.sqrt(Q.shape[-1]) * np.swapaxes(d_scores, -1, -2) @ Q",
+)  # fmt: skip
+attend.slip(
+    "B61", "values-first", "The right gradients in another order: dQ, dK, dV are asked for, and dV comes first in yours.",
+    "return dQ, dK, dV", "return dV, dQ, dK",
+)  # fmt: skip
+attend.slip(
     "B02", "divided-by-d-k",
     "dQ and dK are divided by d_k; it should be its square root, as in the scores.",
     "math.sqrt(Q.shape[-1])", "Q.shape[-1]",
@@ -1502,6 +1510,9 @@ STILL = np.array([[1.0, 2.0], [3.0, 4.0]])
 LATE, EARLY = STILL + [[0, 0], [0.5, 0]], STILL + [[0, 0.5], [0, 0]]
 
 dead.witness("values", "C1", DEAD, outputs=np.array([[STILL] * 3, [STILL, LATE, EARLY]]))
+dead.witness(  # a spread of 0.5 at one place of four
+    "values", "C1", DEAD_BELOW, outputs=np.array([[STILL, STILL], [STILL, EARLY + [[0, 0.5], [0, 0]]]]), tolerance=0.3,
+)  # fmt: skip
 dead.witness(
     "values",
     "C2",
@@ -1741,7 +1752,10 @@ def heads_of_entropy(rng, shares, n, m, batch=()):
 
 
 EVEN, SURE, MILD = [0.5, 0.5], [1.0, 0.0], [0.8, 0.2]
-FOUR_KEYS = [[[0.25] * 4], [[0.6, 0.2, 0.1, 0.1]], [[0.96, 0.04, 0.0, 0.0]], [[0.0, 0.0, 1.0, 0.0]]]
+FOUR_KEYS = [  # two queries each: nobody may take n for m
+    [row, row[::-1]]
+    for row in ([0.25] * 4, [0.6, 0.2, 0.1, 0.1], [0.96, 0.04, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0])
+]
 diagnose.witness("values", "C1", STATE, weights=np.array(FOUR_KEYS))
 diagnose.witness(
     "values", "C1", STATE, weights=np.array([[EVEN, EVEN], [SURE, SURE], [MILD, MILD]])
