@@ -827,9 +827,6 @@ def _(rng):
     yield Example(
         "C7", MASKED, {**multi_head_case(rng, (3,), 3, 6, 3), "mask": some_mask(rng, 3, 3)}
     )
-    mask = np.ones((4, 1, 5), bool)
-    mask[3] = False
-    yield Example("C7", MASKED, {**four, "mask": mask})
     yield Example("C7", CALL, fortran(multi_head_case(rng, (3,), 5, 8, 4)))
     pair = multi_head_case(rng, (2,), 4, 6, 3)
     for size in ((3, 1, 4), (3, 4, 4), (2, 2, 4, 4), (3, 3, 4, 4), (2, 4, 1, 4)):
