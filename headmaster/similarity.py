@@ -23,7 +23,7 @@ from headmaster import pycode
 
 RUN = 12  # tokens of a fingerprint
 FEW = 4  # students who may share a fingerprint before it counts as common
-COMMON = 0.05  # … or this share of a large class
+COMMON = 0.02  # … or this share of a large class
 LEAST = 60  # tokens that two answers must share
 SHARE = 0.5  # … and the part of the shorter one that these must be
 

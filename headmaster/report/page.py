@@ -17,7 +17,7 @@ from headmaster.similarity import Likeness
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 SPOKEN = 3  # misconceptions that the next lecture has room for
-SHOWN_PAIRS = 30  # pairs of answers that are shown side by side
+SHOWN_PAIRS = 30  # pairs of students with answers that are alike; the CSV file has all
 SHOWN_CODE = 6_000  # characters of an answer
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 360.0, 190.0, 26.0, 22.0, 34.0
@@ -50,6 +50,7 @@ def render(class_: Class) -> str:
             for s in class_.graded
         ),
         pairs=_pairs(class_),
+        more_pairs=max(0, len({one.students for one in class_.alike}) - SHOWN_PAIRS),
         limit=similarity.limit(len(class_.submissions)),
         least=similarity.LEAST,
         share=similarity.SHARE,
@@ -122,8 +123,8 @@ def _pairs(class_: Class) -> list[dict[str, Any]]:
     for one in class_.alike:
         together.setdefault(one.students, []).append(one)
     pairs = []
-    for students, likenesses in together.items():
-        shown = not class_.names_hidden and len(pairs) < SHOWN_PAIRS  # comments may hold a name
+    for students, likenesses in list(together.items())[:SHOWN_PAIRS]:
+        shown = not class_.names_hidden  # comments may hold a name
         code = [_sides(class_, one) for one in likenesses] if shown else []
         tokens = sum(one.tokens for one in likenesses)
         pairs.append({"students": students, "answers": likenesses, "tokens": tokens, "code": code})

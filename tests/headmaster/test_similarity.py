@@ -100,7 +100,7 @@ def test_what_many_have_is_not_counted() -> None:
 
 
 def test_the_limit_grows_with_the_class() -> None:
-    assert (limit(2), limit(100), limit(1000)) == (4, 5, 50)
+    assert (limit(2), limit(100), limit(1000)) == (4, 4, 20)
 
 
 def test_a_cell_that_was_pasted_twice_is_told_once() -> None:
