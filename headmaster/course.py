@@ -30,7 +30,8 @@ class Course:
     `c.Headmaster.trusted_path` (folders with the modules that tests import; default: the course's
     root and the folder above the sources), `c.Headmaster.hide` and `c.Headmaster.show` (packages
     kept from every student's process, and the exceptions), `c.Headmaster.limits` (a dict with the
-    fields of `headmaster.job.Limits`).
+    fields of `headmaster.job.Limits`), `c.Headmaster.template` (the folder that `headmaster new`
+    fills in).
     """
 
     root: Path
