@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from manyheads import matrices
+from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES
 from tests.hidden.spec import Example, Exercise
 
@@ -54,6 +55,7 @@ matrix.witness("arithmetic", "C5", "(Matrix(A) / 4).tolist()", A=A)
 matrix.witness("arithmetic", "C5", "m = Matrix(A)\nm + m\nm.tolist()", A=A)
 matrix.witness("arithmetic", "C5", "m = Matrix(A)\nm / 4\nm.tolist()", A=A)
 matrix.witness("arithmetic", "C6", TRANSPOSED, A=A)
+matrix.witness("arithmetic", "C6", "m = Matrix(A)\nm.transpose()\nm.tolist()", A=A)
 matrix.witness("softmax", "C7", SOFTMAX, A=[[0.0, 1.0], [2.0, 0.0]])
 matrix.witness("stability", "C8", SOFTMAX, A=[[4000.0, 3999.0], [0.0, 1.0], [2000.0, 0.0]])
 matrix.witness("stability", "C8", SOFTMAX, A=[[-2000.0, -2001.0]])
@@ -212,6 +214,33 @@ def entrywise_product(self, other):
 
 
 @matrix.misconception(
+    "X20",
+    "You multiply entry by entry, as far as zip finds partners; the matrix product sums over the inner axis.",
+    "__matmul__",
+)
+def entrywise_cut(self, other):
+    return Matrix([[a * b for a, b in zip(r, s)] for r, s in zip(self.tolist(), other.tolist())])
+
+
+@matrix.misconception(
+    "A48",
+    "The sum of one entry goes on into the next: set it to 0 before every entry.",
+    "__matmul__",
+)
+def sum_goes_on(self, other):
+    if self.cols != other.rows:
+        raise ValueError("sizes")
+    total, result = 0.0, []
+    for i in range(self.rows):
+        result.append([])
+        for j in range(other.cols):
+            for k in range(self.cols):
+                total += self[i, k] * other[k, j]
+            result[i].append(total)
+    return Matrix(result)
+
+
+@matrix.misconception(
     "X21", "Rows meet rows: the second matrix is used as if it were transposed.", "__matmul__"
 )
 def rows_by_rows(self, other):
@@ -318,6 +347,14 @@ def square_transpose(self):
         for j in range(n):
             result[i][j] = self[j, i]
     return Matrix(result)
+
+
+@matrix.misconception(
+    "X25", "Your transpose changes the matrix itself; a new one is asked for.", "transpose"
+)
+def transposes_itself(self):
+    self.__init__([list(column) for column in zip(*self.tolist())])
+    return self
 
 
 @matrix.misconception(
@@ -537,6 +574,10 @@ _xavier(
     "rng.gauss(0, (2 / rows) ** 0.5)",
 )
 _xavier(
+    "A36", "missing-brackets", "√(2/rows + cols) lacks brackets: 2 is divided by the sum of both.",
+    "rng.gauss(0, (2 / rows + cols) ** 0.5)",
+)  # fmt: skip
+_xavier(
     "A41", "variance-as-deviation", "2/(rows + cols) is the variance; gauss takes the standard deviation, its root.",
     "rng.gauss(0, 2 / (rows + cols))",
 )  # fmt: skip
@@ -742,6 +783,12 @@ def axis_one(x, axis=-1):
 @soft.misconception("A15", "All entries together sum to 1: give the sum the axis.")
 def everything(x, axis=-1):
     e = np.exp(x - np.max(x))
+    return e / e.sum()
+
+
+@soft.misconception("A15", "All entries together sum to 1: give the sum the axis, too.")
+def sum_of_everything(x, axis=-1):
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return e / e.sum()
 
 
@@ -978,6 +1025,17 @@ lin.slip("A48", "first-row-only", "Only the first row is right: the others are l
          "y = x @ W if b is None else x @ W + b\n    if y.ndim > 1:\n        y[..., 1:, :] = 0\n    return y")  # fmt: skip
 
 
+@lin.misconception(
+    "X49",
+    "np.einsum stretches an axis of length 1 silently: a width of 1 does not fit three rows of W, and nothing says so.",
+)
+def einsum_stretches(x, W, b=None):
+    if b is not None and b.shape != W.shape[1:]:
+        raise ValueError("b")
+    y = np.einsum("...i,io->...o", x, W)
+    return y if b is None else y + b
+
+
 @lin.misconception("A02", "Sizes that do not fit give another error than ValueError, or are cut.")
 def truncates(x, W, b=None):
     d = min(x.shape[-1], W.shape[0])
@@ -1160,3 +1218,51 @@ def box_muller(rng, d_in, d_out):
 def nested_lists(rng, d_in, d_out):
     std = math.sqrt(2 / (d_in + d_out))
     return [[float(rng.normal(0, std)) for _ in range(d_out)] for _ in range(d_in)]
+
+
+# --- break_careful_softmax -------------------------------------------------------------------------
+
+found = BreakIt(exercise, "break_careful_softmax", answer="C2", sentences=3)
+ROW = "x = np.array(break_careful_softmax()[1], dtype=float)\n"
+found.fits(ROW + "bool(x.ndim == 1 and 1 <= x.size <= 4 and np.all(np.abs(x) <= 1000))")
+found.shows(  # the order of the scores does not matter
+    ROW + "x = np.roll(x, turn)\n"
+    "weights = np.exp(x - np.abs(x).max())\n"
+    "lost = weights.sum() == 0\n"
+    'why = "the largest is the largest in size" if x.max() == np.abs(x).max() else "a power is left"\n'
+    '"0 / 0" if lost else why',
+    "0 / 0",
+    lambda rng: {"turn": int(rng.integers(4))},
+)
+found.blames(
+    "X54", "blames-the-formula", "C1",
+    "The formula is kept: by the rules of mathematics any number may be subtracted from a whole row. Which sentence is about what a computer makes of it?",
+)  # fmt: skip
+found.blames(
+    "X54", "blames-the-types", "C3",
+    "It is a float64 problem as well, and x stays as it was. Which sentence is about very large and very small powers?",
+)  # fmt: skip
+found.input(
+    "X55", "large-scores", "Here the largest score is also the largest in size, and exactly that is to be subtracted.",
+    "[1000.0, 999.0]",
+)  # fmt: skip
+found.input(
+    "X55", "not-low-enough", "The scores are brought down, but some power is still above 0, and the division brings it up again. How low must an exponent be?",
+    "[-3.0, -4.0]",
+)  # fmt: skip
+found.input(
+    "X56", "too-long", "At most four numbers are asked for, none beyond ±1000.", "[-4000.0] * 5"
+)
+found.returns(
+    "X57", "without-the-row", "Two things are asked for: the sentence and the row.", '"C2"'
+)
+
+
+@found.alternative("an array")
+def one_low_row():
+    return "C2", np.array([-500.0, -400.0, -390.0])
+
+
+@found.alternative("a single score")
+def a_single_score():
+    return ["C2", [-373.0]]

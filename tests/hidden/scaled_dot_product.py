@@ -6,6 +6,7 @@ import numpy as np
 
 from manyheads import scaled_dot_product
 from manyheads.matrices import softmax
+from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, qkv, qkv_misfits, some_mask
 from tests.hidden.common import SAID
 from tests.hidden.spec import Example, Exercise
@@ -341,6 +342,14 @@ def top_left(n, m=None):
 
 
 @causal.misconception(
+    "B37", "Your mask is shifted the wrong way where n and m differ: with m − n more keys the diagonal moves right."
+)  # fmt: skip
+def shifted_the_other_way(n, m=None):
+    m = n if m is None else m
+    return np.tril(np.ones((n, m), dtype=bool), k=n - m)
+
+
+@causal.misconception(
     "X05", "The second size is ignored: the mask must have a column for every key."
 )
 def square_only(n, m=None):
@@ -471,6 +480,17 @@ def one_too_many(lengths, m):
 )
 def one_too_few(lengths, m):
     return (np.arange(m) < np.asarray(lengths)[:, None] - 1)[:, None, :]
+
+
+@padding.misconception(
+    "X09",
+    "A sentence without filling loses all its words: `-0` as a start counts from the front. Count from the start: lengths[b].",
+)
+def minus_zero(lengths, m):
+    mask = np.ones((len(lengths), 1, m), dtype=bool)
+    for b, length in enumerate(lengths):
+        mask[b, 0, -(m - length) :] = False
+    return mask
 
 
 @padding.misconception("X10", "The filling stands at the end of a sentence, not at its start.")
@@ -807,6 +827,10 @@ attention.slip(
     "scores = np.where(visible, scores, -np.inf)", "np.where(visible, scores, -np.inf)",
 )  # fmt: skip
 attention.slip(
+    "A30", "mask-in-a-condition", "`if mask` asks an array for its truth: write `if mask is not None`.",
+    "    if mask is None:", "    if not mask:",
+)  # fmt: skip
+attention.slip(
     "F08", "not-renormalised",
     SAID["not-renormalised"],
     "    weights = exponentials / np.where(total > 0, total, 1)",
@@ -844,6 +868,22 @@ attention.slip(
     "X16", "no-check-of-values", "Keys and values that do not belong together raise no ValueError: test their shapes yourself.",
     "if V.shape[:-1] != K.shape[:-1]:", "if V.shape[-2] != K.shape[-2]:",
 )  # fmt: skip
+
+
+@attention.misconception(
+    "B44",
+    "The mask is used as an index, and an index is not stretched: broadcast it to the scores' shape first, or use np.where.",
+)
+def mask_as_an_index(Q, K, V, mask=None):
+    scores = attention_scores(Q, K)
+    if V.shape[:-1] != K.shape[:-1]:
+        raise ValueError("K and V")
+    if mask is None:
+        weights = softmax(scores)
+        return weights @ V, weights
+    scores[~mask] = -1e9
+    weights = np.where(mask, softmax(scores), 0)
+    return weights @ V, weights
 
 
 @attention.misconception("A13", SAID["softmax-over-queries"])
@@ -1146,3 +1186,47 @@ def lists_out(Q, K, V, mask=None):
     weights = softmax(scores)
     weights[hidden] = 0.0
     return (weights @ V).tolist(), weights.tolist()
+
+
+# --- break_clever_attention ------------------------------------------------------------------------
+
+found = BreakIt(exercise, "break_clever_attention", answer="C4", sentences=8)
+MASK = "mask = np.array(break_clever_attention()[1])\n"
+found.fits(MASK + "bool(mask.dtype == bool and mask.shape == (3, 3))")
+found.shows(  # the order of the queries and of the keys does not matter
+    MASK + "mask = mask[order][:, order]\n"
+    'why = "nothing is hidden" if mask.all() else "every query sees a key"\n'
+    '"a query sees nothing" if (~mask).all(axis=1).any() else why',
+    "a query sees nothing",
+    lambda rng: {"order": rng.permutation(3)},
+)
+for name, sentence, message in (
+    ("the-softmax", "C1", "Every row of its weights sums to 1. For one kind of query that is too much: which sentence is about it?"),
+    ("the-results", "C2", "Two results of the right shapes come back, and the output is weights @ V. Which sentence says what these weights are to be for a query without a key?"),
+    ("hidden-scores", "C3", "A hidden score is 1000 below all others, and exp(−1000) is 0 for a computer: it works, as long as there are others. Which sentence is about the case where there are none?"),
+    ("large-scores", "C5", "The hidden scores go below the smallest, however large the others are, and the softmax is stable. Which sentence is about a row without a visible score?"),
+    ("the-batch", "C6", "The smallest score of a whole batch is low enough for each of its items. Which sentence is about a query that sees nothing?"),
+    ("the-numbers", "C7", "Integers and float32 come out right, and np.where makes a new array. Which sentence is about a query that sees nothing?"),
+    ("the-shapes", "C8", "It compares the shapes as yours should. Which sentence is about a query that sees nothing?"),
+):  # fmt: skip
+    found.blames("X20", f"blames-{name}", sentence, message)
+found.input(
+    "X21", "every-query-sees-a-key",
+    "In your mask every query still sees some key. (A column that is all False hides one key from everybody; queries are rows.)",
+    "np.array([[True, True, False]] * 3)",
+)  # fmt: skip
+found.input("X21", "nothing-hidden", "Your mask hides nothing.", "np.ones((3, 3), dtype=bool)")
+found.input("X22", "numbers", "A mask is boolean and (3, 3) here.", "np.tri(3, k=-1)")
+found.returns(
+    "X23", "without-the-mask", "Two things are asked for: the sentence and the mask.", '"C4"'
+)
+
+
+@found.alternative("a list")
+def a_list():
+    return ["C4", [[False, False, False], [True, True, True], [True, True, True]]]
+
+
+@found.alternative("nobody sees anything")
+def nobody_sees():
+    return "C4", np.zeros((3, 3), dtype=bool)
