@@ -18,6 +18,7 @@ import builtins
 import ctypes
 import json
 import math
+import operator
 import random
 import re
 import socket
@@ -262,9 +263,9 @@ class Table:
         seen: dict[int, Any] = {}
         encoder = None
         for number in numbers:
-            value = self.values[number]
-            if type(value) is np.ndarray and value.dtype.kind in "biufc":  # most are: the quick way
-                seen[number] = ((value.shape, value.dtype.str), [value.tobytes()])
+            quick = self._quick_look(self.values[number])
+            if quick is not None:
+                seen[number] = quick
                 continue
             encoder = encoder or Encoder(lambda x: ["?", id(x)], self._glance())
             encoder.buffers = []
@@ -274,12 +275,40 @@ class Table:
                 seen[number] = None
         return seen
 
+    def _quick_look(self, value: Any) -> Any:
+        """Return what the most frequent kinds of values hold, None for the others."""
+        if type(value) is np.ndarray and value.dtype.kind in "biufc":
+            return (value.shape, value.dtype.str), [value.tobytes()]
+        if type(value) is list:
+            kinds = set(map(type, value))
+            if kinds <= _IMMUTABLE:
+                return _Items(value), []
+            if kinds <= _NUMBERED:  # lists of rows: what the rows hold is looked at by itself
+                numbers = list(map(self.number, value))
+                return None if None in numbers else (("=", numbers), [])
+        return None
+
     def _glance(self) -> Table:
         """Return a copy to look at values with: what it numbers, the other side never learns."""
         glance = Table()
         glance.values, glance.next = dict(self.values), self.next
         glance._numbers = dict(self._numbers)
         return glance
+
+
+_IMMUTABLE = {int, float, complex, bool, str, type(None)}
+_NUMBERED = {list, dict, np.ndarray}
+
+
+class _Items(list):
+    """Immutable items: equal if each is the same object (1, 1.0 and True would be equal)."""
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, _Items) and len(self) == len(other)
+        return same and all(map(operator.is_, self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class Parcel:

@@ -107,7 +107,7 @@ def _softmax_row(row: list[float]) -> list[float]:
 def as_float(x: np.ndarray) -> np.ndarray:
     """Anything NumPy reads as numbers as a floating-point array; float32 stays float32."""
     x = np.asarray(x)
-    return x if np.issubdtype(x.dtype, np.floating) else x.astype(float)
+    return x if x.dtype.kind == "f" else x.astype(float)
 
 
 def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:

@@ -27,7 +27,7 @@ import textwrap
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +41,9 @@ from manyheads.check.diagnosis import match, telling
 from manyheads.check.example import run
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
+
+# A function that remembers what it should not shows it within a few examples run a second time.
+TWICE = 4
 
 Generator = Callable[[np.random.Generator], Iterator[Example]]
 
@@ -191,7 +194,8 @@ class FunctionSpec:
         """The idea's witnesses and hidden examples for this seed."""
         rng = np.random.default_rng([seed, zlib.crc32(f"{self.name}-{idea}".encode())])
         hidden = [example for make in self.generators[idea] for example in make(rng)]
-        return self.witnesses[idea] + hidden
+        later = [replace(example, once=True) for example in hidden[TWICE:]]
+        return self.witnesses[idea] + hidden[:TWICE] + later
 
     @cached_property
     def reference(self) -> Any:
@@ -210,7 +214,8 @@ class FunctionSpec:
             return Outcome(value=example.expect)
         if example.raises:
             return Outcome(error=example.raises)
-        return run(example, {self.name: self.reference})
+        # The reference needs no second run, and no measurement, to be right.
+        return run(replace(example, memory=None, once=True), {self.name: self.reference})
 
     def judge(self, function: Any, idea: str, seed: int, skip: int = 0) -> Verdict:
         """How a function fares on an idea: on its first failure, why and which misconception.
