@@ -232,6 +232,7 @@ class Cell {
       if (result.stopped) return false;
       if (result.asks || result.error) {
         if (cell) {
+          if (result.asks) cell.waiting = this; // it goes on by itself after the answer
           this.say(
             result.asks
               ? `First, ${cell.name} above asks for something.`
@@ -292,7 +293,11 @@ class Cell {
     button.type = "button";
     button.className = "button button--main";
     button.textContent = `Load the model (${(size / 1e6).toFixed(1)} MB) and run`;
-    button.addEventListener("click", () => this.run({ allowed: true }));
+    button.addEventListener("click", async () => {
+      const waiting = this.waiting;
+      this.waiting = null;
+      if ((await this.run({ allowed: true })) && waiting) await waiting.run();
+    });
     this.outputs.clear();
     this.outputs.note(
       "This cell uses the real model, which comes once and is then kept by your browser. ",

@@ -52,9 +52,10 @@ async function boot(message) {
   runCell = module.run_cell;
 }
 
-/* Matplotlib is 10 MB: it comes with the first cell that draws, not with Python. */
+/* Matplotlib is 10 MB: it comes with the first cell that draws with it, not with Python. Heat maps,
+   masks and tables do without. */
 const DRAWS =
-  /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*(?!table\b)\w|from\s+manyheads\.show\s+import/m;
+  /^\s*(?:import|from)\s+matplotlib\b|\bshow\s*\.\s*(?:lines|canvas|picture)\b|from\s+manyheads\.show\s+import/m;
 
 async function needMatplotlib() {
   say("Loading Matplotlib (10 MB, once) …");
