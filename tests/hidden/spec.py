@@ -254,6 +254,8 @@ class FunctionSpec:
         )
         message = self.misconceptions[named].message if named else ""
         about = f"{why.message}. {telling(example, expected, got[first], why)}".strip()
+        if why.kind == "error" and first >= len(self.witnesses[idea]):
+            about = _error_without_its_words(got[first])
         return Verdict(False, example.sentence, named or "", message, about)
 
     @cache  # noqa: B019  (specs live as long as the process)
@@ -303,6 +305,12 @@ class FunctionSpec:
         outcomes = {key: self._wrong_on(key, example, expected) for key in self._wrong}
         wrong = {key: outcome for key, outcome in outcomes.items() if outcome is not None}
         return contract.Witness(example, expected, wrong)
+
+
+def _error_without_its_words(outcome: Outcome) -> str:
+    """What was raised and where; its words are the student's, and could tell the hidden inputs."""
+    where = f" ({outcome.lines[-1]})" if outcome.lines else ""
+    return f"your function raised {outcome.error}{where}"
 
 
 @dataclass
