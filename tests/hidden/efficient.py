@@ -336,7 +336,17 @@ tiled.witness(
     "values", "C3", TILED,
     Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:3], K4[1:]]), V=np.stack([V4[:3], V4[1:]]), tile=2,
 )  # fmt: skip
+tiled.witness("values", "C3", TILED, **{**QKV, "V": V4.astype(int)}, tile=3)
 tiled.witness("causal", "C2", CAUSAL_TILED, Q=K4, K=K4 / 2, V=V4, tile=2)
+tiled.witness(  # visible scores far below what some set hidden ones to
+    "causal",
+    "C2",
+    CAUSAL_TILED,
+    Q=np.array([[1.0, 0.0]] * 3),
+    K=K4[:3] - [300.0, 0.0],
+    V=V4[:3],
+    tile=2,
+)
 tiled.witness("causal", "C2", CAUSAL_TILED, **QKV, tile=2)
 tiled.witness("causal", "C2", CAUSAL_TILED, Q=Q3, K=K4[:2], V=V4[:2], tile=1, options=QUIET)
 for causal in (False, True):
@@ -1092,8 +1102,8 @@ grouped.witness("values", "C2", GROUPED, Q=HEADS["Q"][:3], K=K4[None, :2], V=V4[
 grouped.witness("values", "C2", GROUPED, Q=HEADS["Q"][:2], K=HEADS["K"], V=HEADS["V"])
 grouped.witness(
     "values", "C3", GROUPED,
-    Q=np.stack([HEADS["Q"][:2], HEADS["Q"][2:]]), K=np.stack([HEADS["K"], 1 - HEADS["K"]])[:, :1],
-    V=np.stack([HEADS["V"], -HEADS["V"]])[:, :1],
+    Q=np.stack([HEADS["Q"], -HEADS["Q"]]), K=np.stack([HEADS["K"], 1 - HEADS["K"]]),
+    V=np.stack([HEADS["V"], -HEADS["V"]]),
 )  # fmt: skip
 grouped.witness("values", "C3", GROUPED, **peaked(HEADS, 0))
 grouped.witness("mask", "C4", MASKED, **HEADS, mask=np.array([[False, True]]))
@@ -1448,6 +1458,11 @@ REUSED = (
     "    cache.append(k, v)\n"
     "cache.attend(Q)"
 )
+INTEGERS_FIRST = (
+    "cache = KVCache()\n"
+    "cache.append(np.round(K[:2]).astype(int), np.round(V[:2]).astype(int))\n"
+    "cache.append(K[2:], V[2:])\ncache.attend(Q)"
+)
 TWO_CACHES = (
     "one, two = KVCache(), KVCache()\n"
     "one.append(K, V)\n"
@@ -1464,6 +1479,7 @@ NEXT = {"Q": np.array([[1.0, 0.5], [-1.0, 2.0]]), "K": K4, "V": V4}
 
 cache.witness("attend", "C1", LENGTH, K=K4[:3], V=V4[:3])
 cache.witness("attend", "C1", CUT_LENGTH, K=K4, V=V4, cuts=[(0, 1), (1, 4)])
+cache.witness("attend", "C1", LENGTH, K=np.stack([K4[:3], K4[1:]]), V=np.stack([V4[:3], V4[1:]]))
 cache.witness("attend", "C2", ALL, **{**NEXT, "Q": NEXT["Q"][:1]})
 cache.witness("attend", "C2", ALL, **{**NEXT, "Q": Q3})
 cache.witness(
@@ -1476,8 +1492,19 @@ cache.witness(
 )
 cache.witness("chunks", "C3", IN_CHUNKS, **NEXT, cuts=[(0, 1), (1, 4)])
 cache.witness("chunks", "C3", STEP_BY_STEP, Q=Q3, K=K4[:3], V=V4[:3])
+cache.witness(
+    "chunks",
+    "C4",
+    IN_CHUNKS,
+    Q=np.stack([Q3[:2], -Q3[:2]]),
+    K=np.stack([K4[:3], K4[1:]]),
+    V=np.stack([V4[:3], V4[1:]]),
+    cuts=[(0, 1), (1, 3)],
+)
+cache.witness("chunks", "C4", INTEGERS_FIRST, **NEXT)
 cache.witness("chunks", "C3", TWICE, **NEXT, cuts=[(0, 3), (3, 4)])
 cache.witness("copies", "C5", CHANGED, **NEXT)
+cache.witness("copies", "C5", CHANGED_LATER, **NEXT)
 cache.witness("copies", "C5", ONE_AFTER_ANOTHER, **NEXT)
 cache.witness("errors", "C6", "KVCache().append(k, v)", k=K4, v=V4[:3], options=RAISES)
 cache.witness(
@@ -1492,6 +1519,7 @@ cache.witness(
     options=RAISES,
 )
 cache.witness("errors", "C6", ASKED, K=K4, V=V4, cuts=[(0, 2)], q=Q3, options=RAISES)
+cache.witness("errors", "C6", "KVCache().attend(q)", q=Q3[:1], options=RAISES)
 
 
 def some_cuts(rng, m):
@@ -1526,12 +1554,7 @@ def _(rng):
     yield Example("C4", ALL, later)
     yield Example("C4", ALL, integers(qkv(rng, (), 4, 6)))
     mixed = qkv(rng, (), 3, 6)
-    code = (
-        "cache = KVCache()\n"
-        "cache.append(np.round(K[:2]).astype(int), np.round(V[:2]).astype(int))\n"
-        "cache.append(K[2:], V[2:])\ncache.attend(Q)"
-    )
-    yield Example("C4", code, mixed)
+    yield Example("C4", INTEGERS_FIRST, mixed)
     yield Example("C4", ALL, qkv(rng, (2,), 3, 5, dtype=np.float32))
 
 

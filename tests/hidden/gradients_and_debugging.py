@@ -44,6 +44,9 @@ backward.witness(
 backward.witness(
     "values", "C1", BACK, weights=np.array([0.0, 0.0, 0.0]), d_weights=np.array([1.0, 5.0, 2.0])
 )
+backward.witness(
+    "values", "C1", BACK, weights=np.full(3, 1 / 3), d_weights=np.array([1.0, 0.0, 0.0])
+)
 backward.witness("values", "C3", BACK, weights=np.array([0.5, 0.5]), d_weights=np.array([3, 0]))
 backward.witness(
     "rows",
@@ -407,6 +410,10 @@ attend.witness(
 )
 attend.witness("mask", "C2", MASKED, **SQUARE, mask=np.array([[True, False], [True, True]]))
 attend.witness("mask", "C2", MASKED, **SMALL, mask=np.array([[True, True, False]]))
+attend.witness(  # a hidden key that scores far above the others
+    "mask", "C2", MASKED, Q=np.array([[1.0, 0.0]]), K=np.array([[0.0, 0.0], [60.0, 0.0], [1.0, 1.0]]),
+    V=np.array([[1.0], [2.0], [3.0]]), d_output=np.array([[1.0]]), mask=np.array([[True, False, True]]),
+)  # fmt: skip
 attend.witness(
     "nothing",
     "C3",
@@ -958,7 +965,10 @@ measure.witness(
     x=np.array([3.0, 1.0]),
 )
 measure.witness(
-    "values", "C1", "numerical_gradient(lambda x: math.sin(x[0]) + 2 * x[1], x)", x=np.zeros(2)
+    "values",
+    "C1",
+    "numerical_gradient(lambda x: math.sin(x[0]) + 2 * x[1], x)",
+    x=np.array([1.0, 0.0]),
 )
 measure.witness(
     "values",
@@ -966,6 +976,12 @@ measure.witness(
     "numerical_gradient(lambda x: (x @ w).sum() ** 2, x, 0.25)",
     x=np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 1.0]]),
     w=np.array([1.0, 0.0, 2.0]),
+)
+measure.witness(  # x.T lies in memory in another order
+    "values",
+    "C2",
+    "numerical_gradient(lambda x: (x**2).sum(), x.T, 0.25)",
+    x=np.arange(6.0).reshape(2, 3),
 )
 measure.witness("unchanged", "C3", SQUARES, x=np.array([0.1, 0.3, 0.7]), options=ROUGHLY)
 measure.witness(
@@ -1510,6 +1526,13 @@ STILL = np.array([[1.0, 2.0], [3.0, 4.0]])
 LATE, EARLY = STILL + [[0, 0], [0.5, 0]], STILL + [[0, 0.5], [0, 0]]
 
 dead.witness("values", "C1", DEAD, outputs=np.array([[STILL] * 3, [STILL, LATE, EARLY]]))
+BACK_AND_FORTH = STILL + [[1, 0], [-1, 0]]
+dead.witness(  # three samples: one head wakes with the last, one keeps its mean
+    "values",
+    "C1",
+    DEAD,
+    outputs=np.array([[STILL] * 3, [STILL, STILL, BACK_AND_FORTH], [STILL, LATE, STILL]]),
+)
 dead.witness(  # a spread of 0.5 at one place of four
     "values", "C1", DEAD_BELOW, outputs=np.array([[STILL, STILL], [STILL, EARLY + [[0, 0.5], [0, 0]]]]), tolerance=0.3,
 )  # fmt: skip
@@ -1751,7 +1774,7 @@ def heads_of_entropy(rng, shares, n, m, batch=()):
     return heads
 
 
-EVEN, SURE, MILD = [0.5, 0.5], [1.0, 0.0], [0.8, 0.2]
+EVEN, NEARLY_EVEN, SURE, MILD = [0.5, 0.5], [0.66, 0.34], [1.0, 0.0], [0.8, 0.2]
 FOUR_KEYS = [  # two queries each: nobody may take n for m
     [row, row[::-1]]
     for row in ([0.25] * 4, [0.6, 0.2, 0.1, 0.1], [0.96, 0.04, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0])
@@ -1761,7 +1784,18 @@ diagnose.witness(
     "values", "C1", STATE, weights=np.array([[EVEN, EVEN], [SURE, SURE], [MILD, MILD]])
 )
 diagnose.witness("values", "C1", STATE, weights=np.array([[EVEN, SURE], [SURE, SURE[::-1]]]))
-diagnose.witness("values", "C2", STATE, weights=np.array([[[EVEN], [MILD]], [[SURE], [MILD]]]))
+diagnose.witness(  # means of 0.67, 0.97 and 0.92
+    "values",
+    "C1",
+    STATE,
+    weights=np.array([[EVEN, EVEN, SURE], [EVEN, EVEN, NEARLY_EVEN], [NEARLY_EVEN] * 3]),
+)
+diagnose.witness(
+    "values",
+    "C2",
+    STATE,
+    weights=np.array([[[EVEN], [MILD], [SURE]], [[SURE], [MILD], [SURE[::-1]]]]),
+)
 diagnose.witness("values", "C3", STATE, weights=np.array([[MILD, [0.0, 0.0]], [SURE, [0.0, 0.0]]]))
 
 

@@ -282,6 +282,7 @@ def long_case(rng, n, d_k=4, d_v=3):
 
 local.witness("values", "C1", LOCAL, **FIVE, window=1)
 local.witness("values", "C1", LOCAL, **FIVE, window=0)
+local.witness("values", "C1", LOCAL, **FIVE, window=3)
 local.witness("values", "C1", LOCAL, **{k: v[:3] for k, v in FIVE.items()}, window=4)
 local.witness(
     "values", "C3", LOCAL,
@@ -289,6 +290,9 @@ local.witness(
 )  # fmt: skip
 local.witness(
     "values", "C3", LOCAL, Q=Q5[:3] * [[1.0], [4000.0], [1.0]], K=K5[:3], V=V5[:3], window=1
+)
+local.witness(
+    "values", "C3", LOCAL, Q=np.ones((3, 2)), K=K5[:3] + [3000.0, 0.0], V=V5[:3], window=1
 )
 local.witness("values", "C3", LOCAL, **integers(FIVE), window=1)
 local.witness("causal", "C2", CAUSAL_LOCAL, **FIVE, window=2)
@@ -702,9 +706,14 @@ block.witness(
     Q=np.stack([Q5[:2], -Q5[:2]]), K=np.stack([K5[:3], K5[2:]]), V=np.stack([V5[:3], V5[2:]]),
     layout=np.array([[True, False, True], [False, True, True]]), block_size=1,
 )  # fmt: skip
+block.witness("values", "C2", BLOCKS, **FIVE, layout=CORNER, block_size=4)
+block.witness("values", "C4", BLOCKS, **peaked(FIVE, 1), layout=CORNER, block_size=3)
 block.witness("values", "C4", BLOCKS, **integers(FIVE), layout=CORNER, block_size=3)
 block.witness("memory", "C5", LONG_BLOCKS, n=1500, options={"memory": 1500**2 / 2})
 block.witness("errors", "C6", BLOCKS, **FIVE, layout=CORNER, block_size=2, options=RAISES)
+block.witness(
+    "errors", "C6", BLOCKS, **FIVE, layout=np.ones((3, 3), bool), block_size=3, options=RAISES
+)
 block.witness(
     "errors", "C6", BLOCKS, **{**FIVE, "V": V5[:4]}, layout=CORNER, block_size=3, options=RAISES
 )
@@ -1963,6 +1972,16 @@ routed.witness(
     "C3",
     ROUTED,
     x=np.stack([X3[:2], X3[1:]]),
+    **weights_for_witness(),
+    W_r=PAIR,
+    num_heads=2,
+    top_k=2,
+)
+routed.witness(
+    "values",
+    "C3",
+    ROUTED,
+    x=np.array([[1, 0, 2, -1], [0, 1, -1, 1]]),
     **weights_for_witness(),
     W_r=PAIR,
     num_heads=2,

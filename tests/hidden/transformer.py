@@ -840,7 +840,18 @@ RUN_MASKED = NUMBERS + "encoder_layer(x, params, 2, mask)"
 layer.witness("values", "C1", NUMBERS + "encoder_layer(x, params, 1)", **GIVEN)
 layer.witness("values", "C2", RUN, **GIVEN)
 layer.witness("values", "C3", RUN, **{**GIVEN, "x": np.stack([X2, X3[1:]])})
+layer.witness(
+    "values", "C3", NUMBERS + "encoder_layer(x, params, 2)\nencoder_layer(x, params, 2)", **GIVEN
+)
+layer.witness("values", "C2", RUN, **{**GIVEN, "x": X2 * [[1000.0], [1.0]]})
 layer.witness("mask", "C4", RUN_MASKED, **GIVEN, mask=np.array([[True, False], [True, True]]))
+layer.witness(  # a hidden key that scores far above the other
+    "mask",
+    "C4",
+    RUN_MASKED,
+    **{**GIVEN, "x": X2 * [[1.0], [100.0]]},
+    mask=np.array([[True, False]]),
+)
 layer.witness(
     "mask",
     "C4",
