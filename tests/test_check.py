@@ -5,6 +5,7 @@ import pytest
 
 from manyheads.check import CheckFailed, check, contract, contract_table, report
 from manyheads.check.comparison import compare
+from manyheads.check.diagnosis import match
 from manyheads.check.example import Example, run
 from manyheads.matrices import softmax
 from manyheads.scaled_dot_product import attention as right_attention
@@ -67,6 +68,21 @@ def test_an_error_that_many_mistakes_end_in_names_none_of_them():
         raise ValueError("the heads do not divide the width")
 
     assert failure_of(split_heads, "values").record["misconception"] == ""
+
+
+def test_an_error_names_a_mistake_that_says_the_same_and_no_other():
+    example = Example("C1", "f(1)")
+    got, same_, other = (
+        run(example, {"f": failing})
+        for failing in (
+            lambda x: np.ones((2, 3)) @ np.ones((2, 3)),
+            lambda x: np.ones((4, 5)) @ np.ones((4, 5)),
+            lambda x: np.ones(2).reshape(3, 3),
+        )
+    )
+    trials = [(example, got, True)]
+    assert match(trials, ["other"], lambda name, index: other) is None
+    assert match(trials, ["other", "same"], lambda n, i: same_ if n == "same" else other) == "same"
 
 
 def test_an_unknown_mistake_gets_the_most_telling_difference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -63,11 +64,22 @@ def _explained(
     explained = [index for index in failed if agrees(index)]
     against = [index for index in failed if index not in explained and wrong(index) is not None]
     # Errors alone are weak evidence, since many mistakes end in the same exception: then it has to
-    # explain all own trials, and wherever else the student's function raised something.
+    # explain all own trials, wherever else the student's function raised something, and its words.
     must = {index for index in failed if index < own or trials[index][1].error}
-    if all(trials[index][1].error for index in explained) and (against or must - set(explained)):
+    example, got, _ = trials[failed[0]]
+    if all(trials[index][1].error for index in explained) and (
+        against
+        or must - set(explained)
+        or not (example.raises or _alike(got.message, wrong(failed[0]).message))
+    ):
         return 0, 0
     return len(explained), -len(against)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two error messages, as far as they are known, begin alike but for their numbers."""
+    words = [re.sub(r"[^a-z ]", "", message.lower()).split()[:4] for message in (one, other)]
+    return not all(words) or words[0] == words[1]
 
 
 def telling(example: Example, expected: Outcome, got: Outcome, difference: Difference) -> str:

@@ -203,10 +203,12 @@ def _(rng):
     for n in (5, 7, 4):
         p = np.roll(np.arange(n), 1)
         case = draw(rng, (), n, 6)
+        case["W_q"] *= 0.3  # so that no weight is too small to be noticed
         yield Example("C5", MOVED, {**case, "p": p})
         yield Example("C5", MOVED, {**case, "p": p[::-1].copy()})
         yield Example("C5", NOTICED, {**case, "j": int(rng.integers(n))})
     case = draw(rng, (), 6, 5)
+    case["W_q"] *= 0.3
     yield Example("C5", NOTICED, {**case, "j": 0})
     yield Example("C5", NOTICED, {**case, "j": 5})
     case["x"][4] = case["x"][1]  # equal positions get equal outputs
