@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -139,6 +140,7 @@ def _pairs(failure: Failure) -> list[tuple[str, Any, Any]]:
 def _show(value: Any) -> str:
     if isinstance(value, np.ndarray):
         text = np.array2string(value, precision=4, suppress_small=True, threshold=60, edgeitems=3)
+        text = re.sub(r"-0\.(?=\s|\])", " 0.", text)  # what is left of rounding has no sign
         return (
             text if value.dtype.kind != "f" or value.dtype == float else f"{text}  # {value.dtype}"
         )
