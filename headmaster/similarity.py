@@ -11,13 +11,13 @@ What remains says that two texts are alike, never why.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
 
 from headmaster import pycode
 
@@ -26,13 +26,17 @@ FEW = 4  # students who may share a fingerprint before it counts as common
 COMMON = 0.02  # … or this share of a large class
 LEAST = 60  # tokens that two answers must share
 SHARE = 0.5  # … and the part of the shorter one that these must be
+# Of one student; nobody writes more, and comparing hostile ones would take long.
+MAX_CELLS, MAX_CODE = 50, 150_000  # characters
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 Answers = Mapping[str, str]  # the id of a cell -> what the student wrote there
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """What two students' answers share: in one cell of each, or in all cells together."""
+    """What one cell of a student's shares with one of another's."""
 
     students: tuple[str, str]
     cells: tuple[str, str]
@@ -54,7 +58,7 @@ def alike(
     common = _common(texts, ours)
     for text in texts.values():
         text.leave_out(common)
-    found = [one for pair in _candidates(texts, least) for one in _compared(pair, texts)]
+    found = [one for pair in _candidates(texts, least) for one in _compared(pair, texts, least)]
     chosen = [one for one in found if one.tokens >= least and one.share >= share]
     chosen.sort(key=lambda one: (-one.tokens, one.students, one.cells))
     return list(_once(chosen))
@@ -76,31 +80,48 @@ def limit(students: int) -> int:
 
 
 class _Text:
-    """One student's code as fingerprints, each with the places where it stands."""
+    """One student's code: for each cell, the places of each fingerprint."""
 
     def __init__(self, cells: Answers) -> None:
         self.sizes: dict[str, int] = {}
-        self.places: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for cell, source in cells.items():
-            words = tokens(source)
-            self.sizes[cell] = len(words)
+        self.cells: dict[str, dict[int, list[int]]] = {}
+        left = MAX_CODE
+        longest = sorted(cells, key=lambda cell: len(cells[cell]), reverse=True)
+        for cell in longest[:MAX_CELLS]:
+            left -= len(cells[cell])
+            words = tokens(cells[cell]) if left >= 0 else []
+            places: dict[int, list[int]] = defaultdict(list)
             for start, print_ in enumerate(fingerprints(words)):
-                self.places[print_].append((cell, start))
+                places[print_].append(start)
+            self.sizes[cell], self.cells[cell] = len(words), dict(places)
+
+    @property
+    def prints(self) -> set[int]:
+        """Return all fingerprints."""
+        return {print_ for places in self.cells.values() for print_ in places}
+
+    def where(self) -> dict[int, list[str]]:
+        """Return the cells of each fingerprint."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for cell, places in self.cells.items():
+            for print_ in places:
+                found[print_].append(cell)
+        return found
 
     def leave_out(self, common: set[int]) -> None:
         """Forget fingerprints that say nothing."""
-        for print_ in common & self.places.keys():
-            del self.places[print_]
+        for cell, places in self.cells.items():
+            self.cells[cell] = {p: starts for p, starts in places.items() if p not in common}
 
     def covered(self, shared: Iterable[int], cell: str) -> int:
         """Return how many tokens of a cell these fingerprints cover."""
-        places = (place for print_ in shared for place in self.places[print_])
-        return len({start + i for here, start in places if here == cell for i in range(RUN)})
+        starts = (start for print_ in shared for start in self.cells[cell][print_])
+        return len({start + i for start in starts for i in range(RUN)})
 
 
 def _common(texts: Mapping[str, _Text], ours: Iterable[str]) -> set[int]:
     known = {print_ for source in ours for print_ in fingerprints(tokens(source))}
-    owners = Counter(print_ for text in texts.values() for print_ in text.places)
+    owners = Counter(print_ for text in texts.values() for print_ in text.prints)
     most = limit(len(texts))
     return known | {print_ for print_, count in owners.items() if count > most}
 
@@ -108,23 +129,25 @@ def _common(texts: Mapping[str, _Text], ours: Iterable[str]) -> set[int]:
 def _candidates(texts: Mapping[str, _Text], least: int) -> Iterator[tuple[str, str]]:
     """Yield the pairs of students that share enough fingerprints to be worth a look."""
     owners: dict[int, list[str]] = defaultdict(list)
-    for student, text in texts.items():
-        for print_ in text.places:
+    for student, text in sorted(texts.items()):
+        for print_ in text.prints:
             owners[print_].append(student)
-    shared = Counter(pair for some in owners.values() for pair in combinations(sorted(some), 2))
+    shared = Counter(pair for some in owners.values() for pair in combinations(some, 2))
     return (pair for pair, count in shared.items() if count + RUN > least)
 
 
-def _compared(pair: tuple[str, str], texts: Mapping[str, _Text]) -> Iterator[Likeness]:
+def _compared(pair: tuple[str, str], texts: Mapping[str, _Text], least: int) -> Iterator[Likeness]:
     one, other = (texts[student] for student in pair)
-    between: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for print_ in one.places.keys() & other.places.keys():
-        for here, _ in one.places[print_]:
-            for there, _ in other.places[print_]:
-                between[here, there].add(print_)
+    mine, theirs = one.where(), other.where()
+    between: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for print_ in mine.keys() & theirs.keys():
+        for cells in product(mine[print_], theirs[print_]):
+            between[cells].append(print_)
     for (here, there), shared in between.items():
-        both = min(one.covered(shared, here), other.covered(shared, there))
-        yield Likeness(pair, (here, there), both, both / min(one.sizes[here], other.sizes[there]))
+        if len(shared) + RUN > least:
+            both = min(one.covered(shared, here), other.covered(shared, there))
+            share = both / min(one.sizes[here], other.sizes[there])
+            yield Likeness(pair, (here, there), both, share)
 
 
 # --- code as tokens ------------------------------------------------------------------------------
@@ -136,17 +159,22 @@ def fingerprints(words: list[str]) -> list[int]:
     return [zlib.crc32(run.encode("utf-8", "replace")) for run in runs]
 
 
-def tokens(source: str) -> list[str]:
-    """Return the tokens of a cell without what is easily changed; none if it does not parse."""
+@lru_cache(maxsize=4096)
+def _tokens(source: str) -> tuple[str, ...]:
     tree = pycode.parse(source)
     if tree is None:
-        return []
+        return ()
     try:
-        plain = ast.unparse(_Plain(tree).visit(ast.parse(ast.unparse(tree))))
-        read = tokenize.generate_tokens(io.StringIO(plain).readline)
-        return [token.string for token in read if token.string.strip() not in ("", "pass")]
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
-        return []
+        own = ast.parse(pycode.without_magics(source))  # the other tree is shared
+        plain = ast.unparse(_Plain(tree).visit(own))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    return tuple(word for word in _TOKEN.findall(plain) if word != "pass")
+
+
+def tokens(source: str) -> list[str]:
+    """Return the tokens of a cell without what is easily changed; none if it does not parse."""
+    return list(_tokens(source))
 
 
 class _Plain(ast.NodeTransformer):
@@ -154,10 +182,13 @@ class _Plain(ast.NodeTransformer):
 
     def __init__(self, tree: ast.AST) -> None:
         self.names = own_names(tree)
-        aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
-        self.imports = {"np": "numpy"} | {a.asname: a.name for a in aliases if a.asname}
-        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-        self.attributes = {node.attr for node in nodes if isinstance(node.ctx, ast.Store)}
+        self.imports = {"np": "numpy"}
+        self.attributes = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.alias) and node.asname:
+                self.imports[node.asname] = node.name
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                self.attributes.add(node.attr)
 
     def _name(self, name: str | None) -> str | None:
         return "name" if name in self.names else name

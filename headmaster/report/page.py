@@ -74,7 +74,7 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=shown,
     )
-    environment.filters["number"] = lambda value: "–" if value is None else f"{value:.3g}"
+    environment.filters["number"] = _number
     environment.filters["signed"] = lambda value: (
         "–" if value is None else f"{value:+.2f}".replace("-", "−")
     )
@@ -83,6 +83,10 @@ def _template() -> Any:
     environment.filters["words"] = _words
     environment.filters["breakable"] = _breakable
     return environment.get_template("report.html")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _words(text: str) -> Any:

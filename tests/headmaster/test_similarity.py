@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from headmaster import similarity
@@ -115,6 +117,14 @@ def test_a_cell_that_was_pasted_twice_is_told_once() -> None:
 def test_what_does_not_parse_is_compared_with_nothing(source: str) -> None:
     assert tokens(source) == []
     assert not alike(class_of(ana=source, bea=source))
+
+
+def test_hostile_repetition_does_not_take_long() -> None:
+    flood = "x = 1\n" * 15_000
+    cells = {f"own-{i}": f"y = {i} + 1 + 2 + 3 + 4 + 5 + 6 + 7\n" * 20 for i in range(1000)}
+    begun = time.monotonic()
+    alike({"ana": {"a": flood, **cells}, "bea": {"b": flood, **cells}})
+    assert time.monotonic() - begun < 60
 
 
 def test_the_threshold_lies_between_copies_and_chance() -> None:
