@@ -41,6 +41,9 @@ ATTENTION = """def attention(Q, K, V, mask=None):
         weights = softmax(np.where(allowed, scores, -1e300)) * allowed
     return weights @ V, weights
 """
+BROKEN = """def break_clever_attention():
+    return "C4", [[False] * 3, [True] * 3, [True] * 3]
+"""
 WRONG_CAUSAL = CAUSAL.replace("<=", "<")
 
 
@@ -200,6 +203,7 @@ def test_the_download_grades_as_if_made_in_jupyter(watched: Watched, tmp_path: P
         "causal_mask": CAUSAL,
         "padding_mask": PADDING,
         "attention": ATTENTION,
+        "break_clever_attention": BROKEN,
     }.items():
         write(page, grade_id, text)
     page.get_by_role("button", name="Check everything").click()
