@@ -290,6 +290,8 @@ def _tried(submission: Submission) -> list[Look]:
     for _, record in submission.records():
         if record.reason == "crashed" and "not an answer" in record.message:
             signs.append("sent the tests what is not an answer")
+        if record.reason == "raised" and record.message.startswith("PermissionError"):
+            signs.append("was refused something while it was tested")
     shown = list(dict.fromkeys(signs))
     if not shown:
         return []

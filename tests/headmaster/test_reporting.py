@@ -214,6 +214,17 @@ def test_code_that_reaches_beyond_the_answer_is_told(
     assert "ask before you judge" in text
 
 
+def test_what_is_refused_while_an_answer_is_tested_is_told_without_its_words(
+    class_: Course, ps1: AssignmentSpec, hand_in: HandIn
+) -> None:
+    tries = "def double(x):\n    raise PermissionError(f'hidden input {x}')"
+    hand_in("gus", {"numbers.ipynb": answered(released(ps1), double=tries)})
+    grade(class_)
+    page = page_of(class_)
+    assert "was refused something while it was tested" in page
+    assert "hidden input" not in page.split("side by side")[0]
+
+
 # --- time ----------------------------------------------------------------------------------------
 
 
