@@ -15,7 +15,21 @@ from headmaster.report.gathering import Class, Submission, Test
 BINS = 10
 FEWEST = 3  # submissions below which a correlation is not computed
 
-# Reasons that need no misconception, and those that a person should look into.
+# What went wrong, in short, where no misconception says it.
+SHORT = {
+    "wrong-answer": "wrong in a way that the tests do not know",
+    "not-implemented": "left as released",
+    "no-answer": "no answer",
+    "cell-failed": "the cell did not run",
+    "raised": "an error",
+    "time-limit": "over the time limit",
+    "memory-limit": "over the memory limit",
+    "disk-limit": "over the disk limit",
+    "crashed": "ended its process",
+    "not-run": "did not run any more",
+    "no-notebook": "notebook not handed in",
+}
+# Reasons that a person should look into, and those that are the course's own fault.
 LOOKED_AT = ("crashed", "not-run", "time-limit", "memory-limit", "disk-limit")
 AUTHORS = ("test-broken", "bad-score")
 
@@ -159,7 +173,7 @@ def _test(class_: Class, test: Test, record: Record) -> TestFigures:
 
 
 def _what(record: Record) -> str:
-    return record.misconception or REASONS[record.reason]
+    return record.misconception or SHORT.get(record.reason) or REASONS[record.reason]
 
 
 def discrimination(submissions: Sequence[Submission], test: Test) -> float | None:

@@ -127,7 +127,8 @@ def _pairs(class_: Class) -> list[dict[str, Any]]:
     for one in class_.alike:
         together.setdefault(one.students, []).append(one)
     pairs = []
-    for students, likenesses in list(together.items())[:SHOWN_PAIRS]:
+    longest = sorted(together.items(), key=lambda item: -sum(one.tokens for one in item[1]))
+    for students, likenesses in longest[:SHOWN_PAIRS]:
         shown = not class_.names_hidden  # comments may hold a name
         code = [_sides(class_, one) for one in likenesses] if shown else []
         tokens = sum(one.tokens for one in likenesses)

@@ -25,7 +25,7 @@ from headmaster.course import Course, CourseError
 from headmaster.gradebook import Gradebook
 from headmaster.marking import Options, grade_assignment
 from headmaster.pool import pool
-from headmaster.records import NotebookResult, Record, Result
+from headmaster.records import REASONS, NotebookResult, Record, Result
 from headmaster.release import AssignmentSpec
 from headmaster.report import figures, write_report
 from headmaster.report.gathering import Class, Submission
@@ -162,6 +162,10 @@ def test_tests_have_a_pass_rate_and_a_discrimination(class_: Course) -> None:
     assert (double["graded"], double["passed"], double["pass_rate"]) == ("5", "3", "0.6")
     assert double["discrimination"] == "", "all other tests are passed by everybody"
     assert {row["by_hand"] for row in rows.values()} == {"yes", "no"}
+
+
+def test_a_reason_in_short_is_a_reason() -> None:
+    assert set(figures.SHORT) | set(figures.LOOKED_AT) | set(figures.AUTHORS) <= set(REASONS)
 
 
 def test_what_is_undefined_is_a_dash(class_: Course) -> None:
