@@ -18,7 +18,7 @@ import sys
 import xml.etree.ElementTree as xml
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -76,11 +76,17 @@ def measured_functions(exercises: list[Exercise], seeds: int) -> list[dict]:
             pool.submit(_fairness_of, spec.exercise.topic, spec.name, seeds): spec
             for spec in missing
         }
-        for job in track(as_completed(jobs), "Implementations", total=len(jobs)):
+        for done, job in enumerate(_bar(as_completed(jobs), len(jobs)), 1):
             spec = jobs[job]
             _write(_part(spec), {"key": keys[spec.exercise.name], **job.result()})
+            if not sys.stdout.isatty():
+                print(f"{done} of {len(jobs)}: {spec.exercise.name} {spec.name}", flush=True)
     results = [_known(_part(spec), keys[spec.exercise.name]) for spec in specs]
     return [{name: value for name, value in result.items() if name != "key"} for result in results]
+
+
+def _bar(jobs: Iterable[Future], total: int) -> Iterable[Future]:
+    return track(jobs, "Implementations", total=total, disable=not sys.stdout.isatty())
 
 
 def _fairness_of(topic: str, function: str, seeds: int) -> dict:
