@@ -20,8 +20,8 @@ SAID = {
     "constant-scale": "Your scores are divided by a fixed number, whatever d_k is: divide by √d_k.",
     "keys-not-transposed": "The keys are not transposed; with as many keys as columns the shapes "
     "fit by luck.",
-    "transposed-all-axes": "`.T` turns all axes around: in a batch or a stack of heads only the "
-    "last two may be exchanged (np.swapaxes).",
+    "transposed-all-axes": "`.T` turns all axes around: in a batch or a stack of heads only the last two may be "
+    "exchanged (np.swapaxes).",
     # the softmax
     "softmax-over-queries": "Your softmax runs over the queries: your columns sum to 1, the rows "
     "should.",
@@ -45,6 +45,11 @@ SAID = {
     "mask-added": "The mask is added to the scores as 0 and 1: hidden scores must go to −inf.",
     "mask-on-queries": "The mask is laid on the queries: its last axis belongs to the keys.",
     "mask-of-the-first-item": "All batch items get the mask of the first one.",
+    "always-causal": "Your function is causal although no mask says so: only the mask may hide "
+    "keys.",
+    "causal-without-a-mask": "Without a mask your function hides later positions: no mask means "
+    "that every position sees all.",
+    "always-itself": "A position always sees itself in your function, even where the mask hides it.",
     "plus-infinity": "Hidden scores become very large: only the hidden keys are seen. The sign is "
     "wrong.",
     "not-renormalised": "Hidden weights are set to 0 after the softmax, and the rest no longer "
@@ -90,15 +95,27 @@ SAID = {
     "for.",
     "with-the-weights": "Your function returns the weights as well; here the output alone is asked "
     "for.",
+    "scores-returned": "Your second result holds the scores; the weights, after the softmax, are "
+    "asked for.",
     "rounded": "Your numbers are rounded. Round for printing only.",
     "in-single-precision": "Your function computes in float32: with float64 inputs seven digits "
     "are not enough where scores are large.",
     "output-like-values": "Integer values come out truncated: the output took its dtype from V.",
     "output-like-x": "The output takes its dtype from x: for integers the decimals are lost.",
     "like-integers": "For integers your result is cut to integers.",
+    # what does not fit
+    "values-not-checked": "Keys and values that do not belong together raise no ValueError: test "
+    "their shapes yourself.",
+    "cuts-to-size": "Shapes that do not fit give numbers instead of a ValueError (are they cut to "
+    "size?): compare them first.",
+    "asserts": "Shapes that do not fit raise another error than ValueError (an assertion, say): "
+    "raise ValueError.",
+    "ignores-a-misfit": "A mask that does not fit is ignored; a ValueError is asked for.",
     # batches
     "first-item-only": "Only the first batch item is right: look for a `return` inside a loop, or "
     "an index 0.",
+    "batch-as-one-sequence": "The positions of all batch items attend to each other: each item is "
+    "a sequence of its own.",
     "two-axes-only": "Your function works for two axes only; any number of batch axes may lead "
     "(np.swapaxes, axis=-1).",
     "one-batch-axis": "Your function takes exactly one batch axis; any number may lead, also none.",

@@ -296,8 +296,7 @@ def _(rng):
 # What only forgets the error comes first: where an error is asked for, all that returns is alike.
 @cross.misconception(
     "X75",
-    "Shapes that do not fit give numbers instead of a ValueError (are they cut to size?): "
-    "compare them first.",
+    SAID["cuts-to-size"],
 )
 def cuts_to_size(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
     k = max(1, x.shape[-1] // num_heads)
@@ -321,7 +320,7 @@ def cuts_to_size(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
 
 @cross.misconception(
     "X01",
-    "What does not fit raises another error than ValueError (an assertion, say): raise ValueError.",
+    SAID["asserts"],
 )
 def asserts(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
     d, d_mem = x.shape[-1], memory.shape[-1]
@@ -804,7 +803,7 @@ for code, name, message, old, new in (
     (
         "X14",
         "scores-returned",
-        "Your second result holds the scores; the weights, after the softmax, are asked for.",
+        SAID["scores-returned"],
         OUT,
         OUT.replace(", weights", ", Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])"),
     ),
@@ -1502,7 +1501,7 @@ for code, name, message, old, new in (
     ),
     (
         "X81",
-        "memory-halved",
+        "memory-read-twice",
         "The memory is read twice: once is enough.",
         "return z + read",
         "return z + 2 * read",

@@ -18,7 +18,7 @@ from tests.hidden.cases import (
     qkv_misfits,
     some_mask,
 )
-from tests.hidden.common import SAID
+from tests.hidden.common import SAID, filled
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("09_efficient", efficient)
@@ -513,7 +513,7 @@ tiled.slip(
     "keys <= last[:, None]", "keys - start <= last[:, None]",
 )  # fmt: skip
 tiled.slip(
-    "B27", "filled-with-minus-100", "Hidden scores become −100. Where the visible ones are lower than that, the hidden keys win: use −inf.",
+    "B27", "filled-with-minus-100", filled(100),
     "np.where(keys <= last[:, None], scores, -np.inf)", "np.where(keys <= last[:, None], scores, -100)",
 )  # fmt: skip
 tiled.slip(
@@ -1762,7 +1762,8 @@ def put_in_front(self, k, v):
 
 @cache.misconception(
     "X14",
-    "Chunks are joined along the first axis, which with a batch is the batch: positions are axis −2.",
+    "In a batch the chunks are joined along another axis than that of the positions, which is "
+    "axis −2 (the first is the batch).",
     method="append",
 )
 def joined_along_the_first_axis(self, k, v):

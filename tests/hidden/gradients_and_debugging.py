@@ -738,8 +738,8 @@ attend.slip(
     "attention(Q, K, V, mask)", "attention(Q, K, V, None if mask is None else ~mask)",
 )  # fmt: skip
 attend.slip(
-    "B42", "always-causal",
-    "Your function is causal although no mask was given: only the mask may hide keys.",
+    "X18", "always-causal",
+    SAID["always-causal"],
     "attention(Q, K, V, mask)",
     "attention(Q, K, V, causal_mask(Q.shape[-2], K.shape[-2]) if mask is None else mask)",
 )  # fmt: skip
@@ -766,8 +766,8 @@ own_weights(
     "weights = softmax(np.where(visible, scores, -np.inf))",
 )  # fmt: skip
 own_weights(
-    "B32", "mean-of-all",
-    "A query that sees nothing attends to all keys alike (−1e9 everywhere): it should add nothing. `attention` returns weights that are 0 there.",
+    "B32", "mean-for-nothing",
+    SAID["mean-for-nothing"],
     "weights = softmax(np.where(visible, scores, -1e9))",
 )  # fmt: skip
 own_weights(
@@ -1390,7 +1390,7 @@ def no_check_of_heads(dW, num_heads):
 
 @norms.misconception(
     "X01",
-    "Shapes that do not fit raise another error than ValueError (an assertion, say): raise ValueError.",
+    SAID["asserts"],
 )
 def asserts(dW, num_heads):
     d = dW.shape[1]

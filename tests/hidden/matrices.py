@@ -196,7 +196,8 @@ def _(rng):
 
 @matrix.misconception(
     "A02",
-    "zip stops at the shorter one: inner sizes that differ give numbers instead of a ValueError.",
+    "Inner sizes that differ give numbers instead of a ValueError: zip, for one, stops at the "
+    "shorter row.",
     "__matmul__",
 )
 def zip_truncates(self, other):
@@ -295,7 +296,10 @@ def index_error(self, other):
 
 
 @matrix.misconception(
-    "A44", "Sizes that differ are added as far as they go; a ValueError is asked for.", "__add__"
+    "A44",
+    "Matrices of other sizes are added as far as they go (zip stops at the shorter one); a "
+    "ValueError is asked for.",
+    "__add__",
 )
 def zip_adds(self, other):
     return Matrix([[a + b for a, b in zip(r, s)] for r, s in zip(self.tolist(), other.tolist())])
@@ -303,7 +307,8 @@ def zip_adds(self, other):
 
 @matrix.misconception(
     "A44",
-    "A single row or column is stretched over the others; a ValueError is asked for.",
+    "A single row is added, stretched over the others perhaps; sizes that differ raise a "
+    "ValueError.",
     "__add__",
 )
 def broadcast_adds(self, other):
@@ -467,7 +472,7 @@ def empty_is_an_index_error(self, data):
 
 @matrix.misconception(
     "X31",
-    "Only the first and the last row are compared: any row may have another length.",
+    "A row of another length in the middle is not noticed: compare every row with the first.",
     "__init__",
 )
 def first_and_last_row_only(self, data):
@@ -869,7 +874,7 @@ def result_like_x(x, axis=-1):
     return result
 
 
-@soft.misconception("A21", "Your weights are rounded.")
+@soft.misconception("A21", "Your weights are rounded. Round for printing only.")
 def rounded_softmax(x, axis=-1):
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return np.round(e / e.sum(axis=axis, keepdims=True), 4)
@@ -944,6 +949,7 @@ lin.witness(
 lin.witness("batches", "C2", XWB, x=np.stack([X, X + 1]), W=W, b=np.array([1.0, 2.0, 3.0, 4.0]))
 lin.witness("batches", "C2", XW, x=X[0], W=W)
 lin.witness("errors", "C4", XW, x=X, W=W.T, options=RAISES)
+lin.witness("errors", "C4", XW, x=X[:, :1], W=W, options=RAISES)
 lin.witness("errors", "C4", XWB, x=X, W=W, b=np.array([1.0]), options=RAISES)
 
 
@@ -1027,7 +1033,8 @@ lin.slip("A48", "first-row-only", "Only the first row is right: the others are l
 
 @lin.misconception(
     "X49",
-    "np.einsum stretches an axis of length 1 silently: a width of 1 does not fit three rows of W, and nothing says so.",
+    "An axis of length 1 is stretched silently (np.einsum and `*` do that): a width of 1 does not "
+    "fit three rows of W, and nothing says so.",
 )
 def einsum_stretches(x, W, b=None):
     if b is not None and b.shape != W.shape[1:]:

@@ -200,7 +200,7 @@ for code, name, message, old, new in (
     (
         "A48",
         "last-head-overwritten",
-        "All heads but the first are empty or alike: is the result overwritten in the loop?",
+        "All heads but the first are 0: does a `return` stand inside the loop?",
         f"return {CUT}",
         "x = np.swapaxes(x, -3, -2).copy()\n    x[..., 1:, :, :] = 0\n    return x",
     ),
@@ -875,8 +875,7 @@ def _(rng):
 # What only forgets the error comes first: where an error is asked for, all that returns is alike.
 @mha.misconception(
     "X75",
-    "Shapes that do not fit give numbers instead of a ValueError (are columns lost?): compare "
-    "them first.",
+    SAID["cuts-to-size"],
 )
 def cuts_to_size(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     k = max(1, x.shape[-1] // num_heads)
@@ -925,7 +924,7 @@ def loses_columns(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
 
 @mha.misconception(
     "X01",
-    "What does not fit raises another error than ValueError (an assertion, say): raise ValueError.",
+    SAID["asserts"],
 )
 def asserts(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     d, n = x.shape[-1], x.shape[-2]
@@ -936,7 +935,7 @@ def asserts(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return merge_heads(heads) @ W_o, weights
 
 
-@mha.misconception("X76", "A mask that does not fit is ignored; a ValueError is asked for.")
+@mha.misconception("X76", SAID["ignores-a-misfit"])
 def ignores_a_misfit(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
     if mask is not None and mask.ndim != x.ndim + 1:
@@ -1477,7 +1476,7 @@ for code, name, message, old, new in (
     (
         "X14",
         "scores-returned",
-        "Your second result holds the scores; the weights, after the softmax, are asked for.",
+        SAID["scores-returned"],
         "W_o), weights",
         "W_o), attention_scores(Q, K)",
     ),
@@ -1611,22 +1610,20 @@ for code, name, message, new in (
     (
         "X18",
         "always-causal",
-        "Your function hides later positions although no mask says so: only the mask may hide "
-        "keys.",
+        SAID["always-causal"],
         "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else "
         "causal_mask(x.shape[-2]) & mask)",
     ),
     (
         "X67",
         "causal-without-a-mask",
-        "Without a mask your function hides later positions: no mask means that every position "
-        "sees all.",
+        SAID["causal-without-a-mask"],
         "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)",
     ),
     (
         "X69",
         "always-itself",
-        "A position always sees itself in your function, even where the mask hides it.",
+        SAID["always-itself"],
         "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))",
     ),
     (
@@ -1862,7 +1859,7 @@ def keys_not_transposed(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
 
 @mha.misconception(
     "X73",
-    "The positions of all batch items attend to each other: each item is a sequence of its own.",
+    SAID["batch-as-one-sequence"],
 )
 def batch_as_one_sequence(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     flat = np.reshape(x, (-1, x.shape[-1])) if mask is None else x
@@ -2456,8 +2453,8 @@ for code, name, message, old, new in (
     (
         "X138",
         "called-forward",
-        "The call is a method named forward, as in PyTorch; here the object itself is called: "
-        "write __call__.",
+        "The object itself can't be called: name the method __call__ (forward is PyTorch's name "
+        "for it).",
         "def __call__",
         "def forward",
     ),
@@ -2495,8 +2492,8 @@ for code, name, message, old, new in (
     (
         "C10",
         "division-the-wrong-way",
-        "You test num_heads % d_model; d_model has to be a multiple of num_heads: d_model % "
-        "num_heads.",
+        "Sizes that fit are refused: d_model has to be a multiple of num_heads, so d_model % "
+        "num_heads is 0, not num_heads % d_model.",
         "if d_model % num_heads != 0:",
         "if num_heads % d_model != 0:",
     ),

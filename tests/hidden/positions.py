@@ -276,7 +276,7 @@ relative.slip(
 )  # fmt: skip
 relative.slip(
     "E12", "clipped-below-only",
-    "Distances are clipped below only: beyond k the index leaves the table.",
+    "An index leaves the table: clip the distances on both sides, at −k and at k.",
     "np.clip(distance, -k, k)", "np.maximum(distance, -k)",
 )  # fmt: skip
 relative.slip(
@@ -333,7 +333,7 @@ relative.slip(
     "if table.shape[1] % 2 == 0:", "if False:",
 )  # fmt: skip
 relative.slip(
-    "X14", "heads-checked", "You test the number of rows (the heads); it is the number of columns that has to be odd.",
+    "X14", "heads-checked", "A table with an odd number of columns is refused: do you test the number of rows, the heads?",
     "if table.shape[1] % 2 == 0:", "if table.shape[0] % 2 == 0:",
 )  # fmt: skip
 relative.slip(
@@ -600,7 +600,7 @@ biased.slip(
     "return weights @ V, weights", "return weights @ V",
 )  # fmt: skip
 biased.slip(
-    "X25", "scores-returned", "The second result holds the scores; the weights after the softmax are asked for.",
+    "X14", "scores-returned", SAID["scores-returned"],
     "return weights @ V, weights", "return weights @ V, scores",
 )  # fmt: skip
 biased.slip(
@@ -652,7 +652,7 @@ biased.slip(
     "masked_softmax(scores) * (1 if mask is None else mask)",
 )  # fmt: skip
 biased.slip(
-    "X26", "values-not-checked", "Keys and values that do not belong together raise no ValueError: test their shapes yourself.",
+    "X16", "values-not-checked", SAID["values-not-checked"],
     "if V.shape[:-1] != K.shape[:-1]:", "if V.shape[-2] != K.shape[-2]:",
 )  # fmt: skip
 

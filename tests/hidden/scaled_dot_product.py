@@ -8,7 +8,7 @@ from manyheads import scaled_dot_product
 from manyheads.matrices import softmax
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, qkv, qkv_misfits, some_mask
-from tests.hidden.common import SAID
+from tests.hidden.common import SAID, filled, subtracted
 from tests.hidden.spec import Example, Exercise
 
 exercise = Exercise("02_scaled_dot_product", scaled_dot_product)
@@ -26,6 +26,7 @@ scores = exercise.function("attention_scores")
 QK = "attention_scores(Q, K)"
 
 scores.witness("values", "C1", QK, Q=Q2, K=K3)
+scores.witness("values", "C1", QK, Q=Q2, K=K3[:2])  # square: whatever is exchanged keeps the shape
 scores.witness("values", "C1", QK, Q=np.eye(3)[:2] * 3, K=np.arange(6.0).reshape(2, 3))
 scores.witness("values", "C3", QK, Q=np.array([[1, 2, 3]]), K=np.array([[1, 0, 1], [2, 1, 0]]))
 scores.witness("batches", "C2", QK, Q=np.stack([Q2, -Q2, Q2 + 1]), K=np.stack([K3, K3 * 2, 1 - K3]))
@@ -166,7 +167,8 @@ def no_check(Q, K):
 
 @scores.misconception(
     "X02",
-    "einsum stretches an axis of size 1 silently: widths 1 and 3 do not fit, and nothing says so.",
+    "An axis of size 1 is stretched silently (np.einsum and `*` do that): widths 1 and 3 do not "
+    "fit, and nothing says so.",
 )
 def einsum_stretches(Q, K):
     if Q.shape[:-2] != K.shape[:-2]:
@@ -573,6 +575,7 @@ attention.witness("values", "C2", QKV, Q=Q2, K=K3, V=V3)
 attention.witness(  # as many keys as queries, so that exchanged axes keep the shape
     "values", "C2", QKV, Q=Q2, K=K3[:2], V=V3[:2]
 )
+attention.witness("mask", "C3", QKVM, Q=Q2, K=K3[:2], V=V3[:2], mask=np.tri(2, dtype=bool))
 attention.witness("mask", "C3", QKVM, Q=Q2, K=K3, V=V3, mask=SECOND)
 attention.witness(  # a hidden key that scores far above the others
     "mask", "C3", QKVM, Q=np.array([[1.0, 0.0], [0.5, 0.0]]), V=V3,
@@ -763,7 +766,7 @@ attention.slip(
     "weights @ V, weights", "weights @ V",
 )  # fmt: skip
 attention.slip(
-    "X14", "scores-returned", "The second result holds the scores; the weights after the softmax are asked for.",
+    "X14", "scores-returned", SAID["scores-returned"],
     "weights @ V, weights", "weights @ V, scores",
 )  # fmt: skip
 attention.slip(
@@ -802,14 +805,14 @@ attention.slip(
 for penalty in ("5", "100"):
     attention.slip(
         "B27", f"penalty-{penalty}",
-        f"You subtract {penalty} from hidden scores. With scores of that size hidden keys still get weight: use −inf.",
+        subtracted(penalty),
         "scores = np.where(visible, scores, -np.inf)",
         f"scores = np.where(visible, scores, scores - {penalty})",
     )  # fmt: skip
 for fill in ("5", "100", "1e4", "1e6"):
     attention.slip(
         "B27", f"filled-with-minus-{fill}",
-        f"You set hidden scores to −{fill}. Where the visible scores are lower than that, the hidden keys win: use −inf.",
+        filled(fill),
         "scores = np.where(visible, scores, -np.inf)", f"scores = np.where(visible, scores, -{fill})",
     )  # fmt: skip
 attention.slip(
@@ -842,7 +845,7 @@ attention.slip(
     "    weights = softmax(scores)",
 )  # fmt: skip
 attention.slip(
-    "X15", "warns", "The numbers are right, but a row that sees nothing gives a warning (0/0): avoid the division, or silence it there.",
+    "X15", "warns", SAID["warns"],
     "    weights = exponentials / np.where(total > 0, total, 1)",
     "    weights = np.nan_to_num(exponentials / total)",
 )  # fmt: skip
@@ -865,7 +868,7 @@ attention.slip(
     "        visible = np.broadcast_to(mask, scores.shape)",
 )  # fmt: skip
 attention.slip(
-    "X16", "no-check-of-values", "Keys and values that do not belong together raise no ValueError: test their shapes yourself.",
+    "X16", "values-not-checked", SAID["values-not-checked"],
     "if V.shape[:-1] != K.shape[:-1]:", "if V.shape[-2] != K.shape[-2]:",
 )  # fmt: skip
 
@@ -971,10 +974,8 @@ def maximum_of_all(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "X17", "A small number is added to the denominator: rows no longer sum to 1 exactly."
-)
-def epsilon_in_the_sum(Q, K, V, mask=None):
+@attention.misconception("X17", SAID["epsilon"])
+def epsilon(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
         raise ValueError("shapes")
@@ -1066,9 +1067,7 @@ def queries_and_keys_exchanged(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "X18", "Your function is causal although no mask was given: only the mask may hide keys."
-)
+@attention.misconception("X18", SAID["always-causal"])
 def always_causal(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:

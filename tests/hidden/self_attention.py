@@ -90,6 +90,7 @@ self_attention.witness(
     "values", "C2", CALL, **{**SMALL, "W_q": np.eye(2), "W_k": np.eye(2), "W_v": np.eye(2)}
 )
 self_attention.witness("values", "C1", CALL, **SMALL)
+self_attention.witness("values", "C1", CALL, **{**SMALL, "x": X3[:2]})  # square, all of it
 self_attention.witness(
     "values",
     "C2",
@@ -283,8 +284,7 @@ def _(rng):
 # Where an error is asked for, all that returns is alike: what only forgets the error comes first.
 @self_attention.misconception(
     "X75",
-    "Shapes that do not fit give numbers instead of a ValueError (are they cut to size?): "
-    "compare them, or let @ do it.",
+    SAID["cuts-to-size"],
 )
 def cuts_to_size(x, W_q, W_k, W_v, mask=None):
     d = min(x.shape[-1], len(W_q), len(W_k), len(W_v))
@@ -297,8 +297,7 @@ def cuts_to_size(x, W_q, W_k, W_v, mask=None):
 
 @self_attention.misconception(
     "X01",
-    "Shapes that do not fit raise another error than ValueError (an assertion, say): raise "
-    "ValueError.",
+    SAID["asserts"],
 )
 def asserts(x, W_q, W_k, W_v, mask=None):
     assert x.shape[-1] == len(W_q) == len(W_k) == len(W_v)
@@ -306,9 +305,7 @@ def asserts(x, W_q, W_k, W_v, mask=None):
     return attention(x @ W_q, x @ W_k, x @ W_v, mask)
 
 
-@self_attention.misconception(
-    "X76", "A mask that does not fit is ignored; a ValueError is asked for."
-)
+@self_attention.misconception("X76", SAID["ignores-a-misfit"])
 def ignores_a_misfit(x, W_q, W_k, W_v, mask=None):
     try:
         return attention(linear(x, W_q), linear(x, W_k), linear(x, W_v), mask)
@@ -333,8 +330,8 @@ def stretches(x, W_q, W_k, W_v, mask=None):
 
 @self_attention.misconception(
     "X02",
-    "einsum stretches an axis of size 1 silently: queries of width 1 do not fit keys of width "
-    "3, and a ValueError has to say so.",
+    "An axis of size 1 is stretched silently (np.einsum and `*` do that): queries of width 1 do "
+    "not fit keys of width 3, and a ValueError has to say so.",
 )
 def einsum_stretches(x, W_q, W_k, W_v, mask=None):
     Q, K, V = x @ W_q, x @ W_k, x @ W_v
@@ -565,7 +562,7 @@ for code, name, message, new in (
     (
         "X14",
         "scores-returned",
-        "Your second result holds the scores; the weights, after the softmax, are asked for.",
+        SAID["scores-returned"],
         "attention(Q, K, V, mask)[0], attention_scores(Q, K)",
     ),
     (
@@ -662,16 +659,14 @@ for code, name, message, new in (
     (
         "X18",
         "always-causal",
-        "Your function hides later positions although no mask says so: only the mask may hide "
-        "keys.",
+        SAID["always-causal"],
         "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else "
         "causal_mask(x.shape[-2]) & mask)",
     ),
     (
         "X67",
         "causal-without-a-mask",
-        "Without a mask your function hides later positions: no mask means that every position "
-        "sees all.",
+        SAID["causal-without-a-mask"],
         "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)",
     ),
     (
@@ -684,7 +679,7 @@ for code, name, message, new in (
     (
         "X69",
         "always-itself",
-        "A position always sees itself in your function, even where the mask hides it.",
+        SAID["always-itself"],
         "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))",
     ),
     (
@@ -869,7 +864,7 @@ def features_attend(x, W_q, W_k, W_v, mask=None):
 
 @self_attention.misconception(
     "X73",
-    "The positions of all batch items attend to each other: each item is a sequence of its own.",
+    SAID["batch-as-one-sequence"],
 )
 def batch_as_one_sequence(x, W_q, W_k, W_v, mask=None):
     flat = np.reshape(x, (-1, x.shape[-1]))

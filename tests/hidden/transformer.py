@@ -645,9 +645,9 @@ def stretches_biases(x, W_1, b_1, W_2, b_2):
 
 @ffn.misconception(
     "X01",
-    "Shapes that do not fit raise another error than ValueError (an assertion, say): raise ValueError.",
+    SAID["asserts"],
 )
-def ffn_asserts(x, W_1, b_1, W_2, b_2):
+def asserts(x, W_1, b_1, W_2, b_2):
     assert x.shape[-1] == len(W_1) and b_1.shape == W_1.shape[1:]
     assert len(W_2) == W_1.shape[1] and b_2.shape == W_2.shape[1:]
     return gelu(x @ W_1 + b_1) @ W_2 + b_2
@@ -834,10 +834,15 @@ NUMBERS = """params = {
 X2 = np.array([[1.0, 0.0, 2.0, -1.0], [0.5, 2.0, -1.0, 0.0]])
 X3 = np.array([[1.0, 0.0, 2.0, -1.0], [0.5, 2.0, -1.0, 0.0], [-1.0, 1.0, 0.0, 2.0]])
 GIVEN = {"x": X2, "shapes": SHAPES}
+# The order of the text: whoever takes the parameters by their places is right here only.
+IN_ORDER = "W_q b_q W_k b_k W_v b_v W_o b_o gamma_1 beta_1 W_1 b_1 W_2 b_2 gamma_2 beta_2"
+IN_ORDER = {name: SHAPES[name] for name in IN_ORDER.split()}
 RUN = NUMBERS + "encoder_layer(x, params, 2)"
 RUN_MASKED = NUMBERS + "encoder_layer(x, params, 2, mask)"
 
-layer.witness("values", "C1", NUMBERS + "encoder_layer(x, params, 1)", **GIVEN)
+layer.witness(
+    "values", "C1", NUMBERS + "encoder_layer(x, params, 1)", **{**GIVEN, "shapes": IN_ORDER}
+)
 layer.witness("values", "C2", RUN, **GIVEN)
 layer.witness("values", "C3", RUN, **{**GIVEN, "x": np.stack([X2, X3[1:]])})
 layer.witness(
@@ -1191,7 +1196,7 @@ layer_wrong(
     (MASK, "if mask is not None:\n        mask = ~mask\n    " + MASK),
 )  # fmt: skip
 layer_wrong(
-    "B42", "always-causal", "Your layer is causal although no mask was given. An encoder reads in both directions.",
+    "X18", "always-causal", SAID["always-causal"],
     (MASK, "if mask is None:\n        mask = np.tri(x.shape[-2], dtype=bool)\n    " + MASK),
 )  # fmt: skip
 layer_wrong(
@@ -1220,8 +1225,8 @@ SCORES = (
     "    visible = np.broadcast_to(True if mask is None else mask, scores.shape)\n    "
 )
 layer_wrong(
-    "H10", "nan-rows",
-    "A query that sees nothing becomes NaN (softmax of −inf everywhere). `attention` gives it 0.",
+    "B31", "nan-rows",
+    SAID["nan-rows"],
     (HEADS, SCORES + "heads = softmax(np.where(visible, scores, -np.inf)) @ V"),
 )  # fmt: skip
 layer_wrong(
@@ -1230,8 +1235,8 @@ layer_wrong(
     (HEADS, SCORES + "heads = np.nan_to_num(softmax(np.where(visible, scores, -np.inf))) @ V"),
 )  # fmt: skip
 layer_wrong(
-    "B32", "mean-of-all",
-    "A query that sees nothing gets the mean of all values (−1e9 everywhere). It gets 0 from the head.",
+    "B32", "mean-for-nothing",
+    SAID["mean-for-nothing"],
     (HEADS, SCORES + "heads = softmax(np.where(visible, scores, -1e9)) @ V"),
 )  # fmt: skip
 layer_wrong(
