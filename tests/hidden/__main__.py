@@ -50,7 +50,11 @@ def measure_fairness(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=measuring.SEEDS, help="%(default)s by default")
     chosen = parser.parse_args(arguments)
     whole = not chosen.exercises
-    return measuring.measure(exercises(*chosen.exercises), chosen.seeds, whole)
+    try:
+        return measuring.measure(exercises(*chosen.exercises), chosen.seeds, whole)
+    except KeyboardInterrupt:
+        print("\nstopped; what is measured is kept, run it again")
+        return 130
 
 
 if __name__ == "__main__":

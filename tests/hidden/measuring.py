@@ -76,11 +76,14 @@ def measured_functions(exercises: list[Exercise], seeds: int) -> list[dict]:
             pool.submit(_fairness_of, spec.exercise.topic, spec.name, seeds): spec
             for spec in missing
         }
-        for done, job in enumerate(_bar(as_completed(jobs), len(jobs)), 1):
-            spec = jobs[job]
-            _write(_part(spec), {"key": keys[spec.exercise.name], **job.result()})
-            if not sys.stdout.isatty():
-                print(f"{done} of {len(jobs)}: {spec.exercise.name} {spec.name}", flush=True)
+        try:
+            for done, job in enumerate(_bar(as_completed(jobs), len(jobs)), 1):
+                spec = jobs[job]
+                _write(_part(spec), {"key": keys[spec.exercise.name], **job.result()})
+                if not sys.stdout.isatty():
+                    print(f"{done} of {len(jobs)}: {spec.exercise.name} {spec.name}", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing else begins
     results = [_known(_part(spec), keys[spec.exercise.name]) for spec in specs]
     return [{name: value for name, value in result.items() if name != "key"} for result in results]
 
