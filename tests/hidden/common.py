@@ -159,11 +159,7 @@ _WRONG_WEIGHTS = (
     ("B25", "plus-infinity", "weights = softmax(np.where(visible, scores, 1e9))"),
     ("B31", "nan-rows", "weights = softmax(np.where(visible, scores, -np.inf))"),
     ("B32", "mean-for-nothing", "weights = softmax(np.where(visible, scores, -1e9))"),
-    (
-        "X15",
-        "warns",
-        "weights = np.nan_to_num(softmax(np.where(visible, scores, -np.inf)))",
-    ),
+    ("X15", "warns", "weights = np.nan_to_num(softmax(np.where(visible, scores, -np.inf)))"),
     ("F08", "not-renormalised", "weights = softmax(scores) * visible"),
     (
         "X17",

@@ -294,10 +294,7 @@ def _(rng):
 
 
 # What only forgets the error comes first: where an error is asked for, all that returns is alike.
-@cross.misconception(
-    "X75",
-    SAID["cuts-to-size"],
-)
+@cross.misconception("X75", SAID["cuts-to-size"])
 def cuts_to_size(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
     k = max(1, x.shape[-1] // num_heads)
     x, memory = x[..., : len(W_q)], memory[..., : min(len(W_k), len(W_v))]
@@ -318,10 +315,7 @@ def cuts_to_size(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
     return joined[..., :width] @ W_o[:width], np.stack(weights, axis=-3)
 
 
-@cross.misconception(
-    "X01",
-    SAID["asserts"],
-)
+@cross.misconception("X01", SAID["asserts"])
 def asserts(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=None):
     d, d_mem = x.shape[-1], memory.shape[-1]
     assert d % num_heads == 0 and x.shape[:-2] == memory.shape[:-2]
@@ -386,11 +380,7 @@ cross.slip(
     VALUES.replace("memory", "x"),
 )
 cross.slip(
-    "C22",
-    "no-output-matrix",
-    SAID["no-output-matrix"],
-    OUT,
-    "return merge_heads(output), weights",
+    "C22", "no-output-matrix", SAID["no-output-matrix"], OUT, "return merge_heads(output), weights"
 )
 cross.slip(
     "C17",
@@ -461,11 +451,7 @@ cross.slip(
     "return linear(merge_heads(output), W_o), weights.mean(axis=-3)",
 )
 cross.slip(
-    "B61",
-    "output-only",
-    SAID["output-only"],
-    OUT,
-    "return linear(merge_heads(output), W_o)",
+    "B61", "output-only", SAID["output-only"], OUT, "return linear(merge_heads(output), W_o)"
 )
 cross.slip(
     "C26",
@@ -489,11 +475,7 @@ cross.slip(
     "~np.broadcast_to(memory_mask,",
 )
 cross.slip(
-    "B47",
-    "mask-not-used",
-    SAID["mask-not-used"],
-    ATTEND,
-    "output, weights = attention(Q, K, V)",
+    "B47", "mask-not-used", SAID["mask-not-used"], ATTEND, "output, weights = attention(Q, K, V)"
 )
 cross.slip(
     "B44",
@@ -835,13 +817,7 @@ for code, name, message, old, new in (
         QUERIES,
         "n, d = x.shape\n    " + QUERIES,
     ),
-    (
-        "B64",
-        "one-batch-axis",
-        SAID["one-batch-axis"],
-        QUERIES,
-        "B, n, d = x.shape\n    " + QUERIES,
-    ),
+    ("B64", "one-batch-axis", SAID["one-batch-axis"], QUERIES, "B, n, d = x.shape\n    " + QUERIES),
     (
         "X126",
         "memory-as-one-batch",
@@ -880,13 +856,7 @@ for code, name, message, old, new in (
         ATTEND,
         ATTEND.replace("(Q,", "(Q * (math.sqrt(Q.shape[-1]) / 8),"),
     ),
-    (
-        "B08",
-        "multiplied",
-        SAID["multiplied"],
-        ATTEND,
-        ATTEND.replace("(Q,", "(Q * Q.shape[-1],"),
-    ),
+    ("B08", "multiplied", SAID["multiplied"], ATTEND, ATTEND.replace("(Q,", "(Q * Q.shape[-1],")),
     # The mask:
     (
         "X120",

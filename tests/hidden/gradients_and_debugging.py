@@ -221,8 +221,7 @@ def severed(weights, d_weights):
 
 
 @backward.misconception(
-    "X07",
-    "You return the gradient as it came: the softmax between it and the scores is left out.",
+    "X07", "You return the gradient as it came: the softmax between it and the scores is left out."
 )
 def passed_through(weights, d_weights):
     if weights.shape != d_weights.shape:
@@ -630,10 +629,7 @@ attend.slip(
 )  # fmt: skip
 
 
-@attend.misconception(
-    "A03",
-    SAID["transposed-all-axes"],
-)
+@attend.misconception("A03", SAID["transposed-all-axes"])
 def transposed_all_axes(Q, K, V, d_output, mask=None):
     output, weights = attention(Q, K, V, mask)
     if d_output.shape != output.shape:
@@ -642,10 +638,7 @@ def transposed_all_axes(Q, K, V, d_output, mask=None):
     return d_scores @ K, d_scores.T @ Q, weights.T @ d_output
 
 
-@attend.misconception(
-    "B64",
-    SAID["two-axes-only"],
-)
+@attend.misconception("B64", SAID["two-axes-only"])
 def two_axes_only(Q, K, V, d_output, mask=None):
     output, weights = attention(Q, K, V, mask)
     if d_output.shape != output.shape:
@@ -1388,10 +1381,7 @@ def no_check_of_heads(dW, num_heads):
     return [np.linalg.norm(dW[:, i * d_k : (i + 1) * d_k]) for i in range(num_heads)]
 
 
-@norms.misconception(
-    "X01",
-    SAID["asserts"],
-)
+@norms.misconception("X01", SAID["asserts"])
 def asserts(dW, num_heads):
     d = dW.shape[1]
     assert len(dW) == d and d % num_heads == 0

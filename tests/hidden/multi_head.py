@@ -873,10 +873,7 @@ def _(rng):
 
 
 # What only forgets the error comes first: where an error is asked for, all that returns is alike.
-@mha.misconception(
-    "X75",
-    SAID["cuts-to-size"],
-)
+@mha.misconception("X75", SAID["cuts-to-size"])
 def cuts_to_size(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     k = max(1, x.shape[-1] // num_heads)
     outputs, weights = [], []
@@ -922,10 +919,7 @@ def loses_columns(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return joined @ W_o[: joined.shape[-1]], weights
 
 
-@mha.misconception(
-    "X01",
-    SAID["asserts"],
-)
+@mha.misconception("X01", SAID["asserts"])
 def asserts(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     d, n = x.shape[-1], x.shape[-2]
     assert d % num_heads == 0 and all(W.shape == (d, d) for W in (W_q, W_k, W_v, W_o))
@@ -989,12 +983,7 @@ def wrong_layout(code, name, message, cut=None, join=None, only="QKV"):
 
 
 for code, name, message, changes in (
-    (
-        "C01",
-        "cut-by-reshape",
-        SAID["cut-by-reshape"],
-        {"cut": "reshaped"},
-    ),
+    ("C01", "cut-by-reshape", SAID["cut-by-reshape"], {"cut": "reshaped"}),
     (
         "C04",
         "cut-and-joined-by-reshape",
@@ -1050,12 +1039,7 @@ for code, name, message, changes in (
         "0 of each head, …). The columns of a head stay together.",
         {"join": "interleaved"},
     ),
-    (
-        "C09",
-        "heads-and-width-exchanged",
-        SAID["heads-and-width-exchanged"],
-        {"cut": "exchanged"},
-    ),
+    ("C09", "heads-and-width-exchanged", SAID["heads-and-width-exchanged"], {"cut": "exchanged"}),
     (
         "X91",
         "joined-in-reverse",
@@ -1364,24 +1348,9 @@ for code, name, message, factor in (
         "flat. The width that counts is that of a head, d_k = d / h.",
         "num_heads ** -0.5",
     ),
-    (
-        "B01",
-        "no-scale",
-        SAID["no-scale"],
-        "math.sqrt(Q.shape[-1])",
-    ),
-    (
-        "B02",
-        "divided-by-d-k",
-        SAID["divided-by-d-k"],
-        "Q.shape[-1] ** -0.5",
-    ),
-    (
-        "B08",
-        "multiplied",
-        SAID["multiplied"],
-        "Q.shape[-1]",
-    ),
+    ("B01", "no-scale", SAID["no-scale"], "math.sqrt(Q.shape[-1])"),
+    ("B02", "divided-by-d-k", SAID["divided-by-d-k"], "Q.shape[-1] ** -0.5"),
+    ("B08", "multiplied", SAID["multiplied"], "Q.shape[-1]"),
     (
         "B11",
         "scaled-by-both-widths",
@@ -1402,12 +1371,7 @@ for code, name, message, factor in (
         "head counts: √d_k.",
         "math.sqrt(Q.shape[-1] / x.shape[-2])",
     ),
-    (
-        "B07",
-        "constant-scale",
-        SAID["constant-scale"],
-        "math.sqrt(Q.shape[-1]) / 8",
-    ),
+    ("B07", "constant-scale", SAID["constant-scale"], "math.sqrt(Q.shape[-1]) / 8"),
 ):
     mha.slip(
         code, name, message, "attention(Q, K, V, mask)", f"attention(Q * ({factor}), K, V, mask)"
@@ -1415,13 +1379,7 @@ for code, name, message, factor in (
 
 # What is returned:
 for code, name, message, old, new in (
-    (
-        "B61",
-        "output-only",
-        SAID["output-only"],
-        "W_o), weights",
-        "W_o)",
-    ),
+    ("B61", "output-only", SAID["output-only"], "W_o), weights", "W_o)"),
     (
         "B61",
         "weights-first",
@@ -1494,13 +1452,7 @@ for code, name, message, old, new in (
         "W_o), weights",
         "W_o), attention(Q, K, V)[1]",
     ),
-    (
-        "A21",
-        "rounded",
-        SAID["rounded"],
-        "W_o), weights",
-        "W_o).round(4), weights.round(4)",
-    ),
+    ("A21", "rounded", SAID["rounded"], "W_o), weights", "W_o).round(4), weights.round(4)"),
     (
         "A26",
         "output-like-x",
@@ -1536,12 +1488,7 @@ for code, name, message, old, new in (
 # The mask:
 SEEN = "np.broadcast_to(mask, (*Q.shape[:-1], x.shape[-2]))"
 for code, name, message, new in (
-    (
-        "B47",
-        "mask-not-used",
-        SAID["mask-not-used"],
-        "attention(Q, K, V)",
-    ),
+    ("B47", "mask-not-used", SAID["mask-not-used"], "attention(Q, K, V)"),
     (
         "B38",
         "mask-the-other-way",
@@ -1726,7 +1673,7 @@ for code, name, message, lines in (
     ),
     *wrong_weights(
         nan_rows="A query that sees nothing gets NaN, and `W_o` spreads it over all heads: give it "
-        "weights 0.",
+        "weights 0."
     ),
     (
         "B28",
@@ -1788,10 +1735,7 @@ def collected_like_x(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return linear(joined, W_o), weights
 
 
-@mha.misconception(
-    "A47",
-    SAID["in-single-precision"],
-)
+@mha.misconception("A47", SAID["in-single-precision"])
 def in_single_precision(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     x, W_q, W_k, W_v, W_o = (np.asarray(a, dtype=np.float32) for a in (x, W_q, W_k, W_v, W_o))
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
@@ -1813,10 +1757,7 @@ def first_item_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return output, weights
 
 
-@mha.misconception(
-    "B64",
-    SAID["two-axes-only"],
-)
+@mha.misconception("B64", SAID["two-axes-only"])
 def two_axes_only(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     n, d = x.shape
     Q, K, V = (split_heads(linear(x, W), num_heads) for W in (W_q, W_k, W_v))
@@ -1857,10 +1798,7 @@ def keys_not_transposed(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     return linear(merge_heads(weights @ V), W_o), weights
 
 
-@mha.misconception(
-    "X73",
-    SAID["batch-as-one-sequence"],
-)
+@mha.misconception("X73", SAID["batch-as-one-sequence"])
 def batch_as_one_sequence(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
     flat = np.reshape(x, (-1, x.shape[-1])) if mask is None else x
     Q, K, V = (split_heads(linear(flat, W), num_heads) for W in (W_q, W_k, W_v))
@@ -2389,13 +2327,7 @@ for code, name, message, old, new in (
         "self.__dict__.setdefault('first', self.num_heads)\n        "
         + CALLED.replace("self.num_heads", "self.first"),
     ),
-    (
-        "B47",
-        "mask-not-used",
-        SAID["mask-not-used"],
-        "self.num_heads, mask)",
-        "self.num_heads)",
-    ),
+    ("B47", "mask-not-used", SAID["mask-not-used"], "self.num_heads, mask)", "self.num_heads)"),
     (
         "X67",
         "causal-without-a-mask",

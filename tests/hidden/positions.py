@@ -670,10 +670,7 @@ def nan_rows(Q, K, V, bias, mask=None):
     return weights @ V, weights
 
 
-@biased.misconception(
-    "A09",
-    SAID["no-maximum"],
-)
+@biased.misconception("A09", SAID["no-maximum"])
 def no_maximum(Q, K, V, bias, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:

@@ -102,10 +102,7 @@ scores.slip(
 )  # fmt: skip
 
 
-@scores.misconception(
-    "B52",
-    SAID["keys-not-transposed"],
-)
+@scores.misconception("B52", SAID["keys-not-transposed"])
 def keys_not_transposed(Q, K):
     return Q @ K / math.sqrt(Q.shape[-1])
 
@@ -119,10 +116,7 @@ def exchanged(Q, K):
     return K @ np.swapaxes(Q, -1, -2) / math.sqrt(Q.shape[-1])
 
 
-@scores.misconception(
-    "A03",
-    SAID["transposed-all-axes"],
-)
+@scores.misconception("A03", SAID["transposed-all-axes"])
 def transposed_all_axes(Q, K):
     if Q.shape[-1] != K.shape[-1] or Q.shape[:-2] != K.shape[:-2]:
         raise ValueError("shapes")
@@ -958,10 +952,7 @@ def no_maximum(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "A10",
-    SAID["maximum-of-all"],
-)
+@attention.misconception("A10", SAID["maximum-of-all"])
 def maximum_of_all(Q, K, V, mask=None):
     scores = attention_scores(Q, K)
     if V.shape[:-1] != K.shape[:-1]:
@@ -1081,10 +1072,7 @@ def always_causal(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-@attention.misconception(
-    "B64",
-    SAID["two-axes-only"],
-)
+@attention.misconception("B64", SAID["two-axes-only"])
 def two_axes_only(Q, K, V, mask=None):
     n, d_k = Q.shape
     m, d_v = V.shape

@@ -282,10 +282,7 @@ def _(rng):
 
 
 # Where an error is asked for, all that returns is alike: what only forgets the error comes first.
-@self_attention.misconception(
-    "X75",
-    SAID["cuts-to-size"],
-)
+@self_attention.misconception("X75", SAID["cuts-to-size"])
 def cuts_to_size(x, W_q, W_k, W_v, mask=None):
     d = min(x.shape[-1], len(W_q), len(W_k), len(W_v))
     d_k = min(W_q.shape[1], W_k.shape[1])
@@ -295,10 +292,7 @@ def cuts_to_size(x, W_q, W_k, W_v, mask=None):
     return attention(Q, K, x[..., :d] @ W_v[:d], mask)
 
 
-@self_attention.misconception(
-    "X01",
-    SAID["asserts"],
-)
+@self_attention.misconception("X01", SAID["asserts"])
 def asserts(x, W_q, W_k, W_v, mask=None):
     assert x.shape[-1] == len(W_q) == len(W_k) == len(W_v)
     assert W_q.shape == W_k.shape
@@ -478,30 +472,15 @@ for code, name, message, old, new in (
 
 # The scale:
 for code, name, message, factor in (
-    (
-        "B01",
-        "no-scale",
-        SAID["no-scale"],
-        "math.sqrt(Q.shape[-1])",
-    ),
-    (
-        "B02",
-        "divided-by-d-k",
-        SAID["divided-by-d-k"],
-        "1 / math.sqrt(Q.shape[-1])",
-    ),
+    ("B01", "no-scale", SAID["no-scale"], "math.sqrt(Q.shape[-1])"),
+    ("B02", "divided-by-d-k", SAID["divided-by-d-k"], "1 / math.sqrt(Q.shape[-1])"),
     (
         "B11",
         "scaled-twice",
         "The scores are scaled twice: `attention` divides by √d_k already.",
         "1 / np.sqrt(Q.shape[-1])",
     ),
-    (
-        "B08",
-        "multiplied",
-        SAID["multiplied"],
-        "Q.shape[-1]",
-    ),
+    ("B08", "multiplied", SAID["multiplied"], "Q.shape[-1]"),
     (
         "B03",
         "scaled-by-the-width-of-x",
@@ -523,12 +502,7 @@ for code, name, message, factor in (
         "queries and keys counts: √d_k.",
         "math.sqrt(Q.shape[-1] / x.shape[-2])",
     ),
-    (
-        "B07",
-        "constant-scale",
-        SAID["constant-scale"],
-        "math.sqrt(Q.shape[-1]) / 8",
-    ),
+    ("B07", "constant-scale", SAID["constant-scale"], "math.sqrt(Q.shape[-1]) / 8"),
 ):
     if name != "scaled-twice":  # the same numbers as divided-by-d-k
         self_attention.slip(
@@ -541,24 +515,14 @@ for code, name, message, factor in (
 
 # What is returned:
 for code, name, message, new in (
-    (
-        "B61",
-        "output-only",
-        SAID["output-only"],
-        "attention(Q, K, V, mask)[0]",
-    ),
+    ("B61", "output-only", SAID["output-only"], "attention(Q, K, V, mask)[0]"),
     (
         "B61",
         "weights-only",
         "Your function returns the weights alone; (output, weights) is asked for.",
         "attention(Q, K, V, mask)[1]",
     ),
-    (
-        "B61",
-        "weights-first",
-        SAID["weights-first"],
-        "attention(Q, K, V, mask)[::-1]",
-    ),
+    ("B61", "weights-first", SAID["weights-first"], "attention(Q, K, V, mask)[::-1]"),
     (
         "X14",
         "scores-returned",
@@ -621,12 +585,7 @@ for code, name, message, new in (
 
 # The mask:
 for code, name, message, new in (
-    (
-        "B47",
-        "mask-not-used",
-        SAID["mask-not-used"],
-        "attention(Q, K, V)",
-    ),
+    ("B47", "mask-not-used", SAID["mask-not-used"], "attention(Q, K, V)"),
     (
         "B38",
         "mask-the-other-way",
@@ -773,10 +732,7 @@ def with_dropout(x, W_q, W_k, W_v, mask=None):
     return weights @ linear(x, W_v), weights
 
 
-@self_attention.misconception(
-    "A47",
-    SAID["in-single-precision"],
-)
+@self_attention.misconception("A47", SAID["in-single-precision"])
 def in_single_precision(x, W_q, W_k, W_v, mask=None):
     x, W_q, W_k, W_v = (np.asarray(a, dtype=np.float32) for a in (x, W_q, W_k, W_v))
     return attention(x @ W_q, x @ W_k, x @ W_v, mask)
@@ -814,10 +770,7 @@ def first_item_only(x, W_q, W_k, W_v, mask=None):
     return output, weights
 
 
-@self_attention.misconception(
-    "B64",
-    SAID["two-axes-only"],
-)
+@self_attention.misconception("B64", SAID["two-axes-only"])
 def two_axes_only(x, W_q, W_k, W_v, mask=None):
     n, d = x.shape
     return attention(linear(x, W_q), linear(x, W_k), linear(x, W_v), mask)
@@ -862,10 +815,7 @@ def features_attend(x, W_q, W_k, W_v, mask=None):
     return np.swapaxes(weights @ np.swapaxes(V, -1, -2), -1, -2), weights
 
 
-@self_attention.misconception(
-    "X73",
-    SAID["batch-as-one-sequence"],
-)
+@self_attention.misconception("X73", SAID["batch-as-one-sequence"])
 def batch_as_one_sequence(x, W_q, W_k, W_v, mask=None):
     flat = np.reshape(x, (-1, x.shape[-1]))
     if mask is not None or x.ndim == 2:

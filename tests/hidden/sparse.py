@@ -1599,10 +1599,7 @@ def softmax_over_all_buckets(Q, K, V, q_buckets, k_buckets):
     return (weights * (q_buckets[..., :, None] == k_buckets[..., None, :])) @ V
 
 
-@hashed.misconception(
-    "A09",
-    SAID["no-maximum"],
-)
+@hashed.misconception("A09", SAID["no-maximum"])
 def no_maximum(Q, K, V, q_buckets, k_buckets):
     if q_buckets.shape != Q.shape[:-1] or k_buckets.shape != K.shape[:-1]:
         raise ValueError("buckets")

@@ -8,13 +8,7 @@ from manyheads import minilm, transformer
 from manyheads.matrices import linear, softmax
 from manyheads.multi_head import merge_heads, split_heads
 from manyheads.scaled_dot_product import attention
-from manyheads.transformer import (
-    encoder_layer,
-    feed_forward,
-    gelu,
-    layer_norm,
-    sentence_embedding,
-)
+from manyheads.transformer import encoder_layer, feed_forward, gelu, layer_norm, sentence_embedding
 from tests.hidden.break_it import BreakIt
 from tests.hidden.cases import RAISES, fortran, integers, normal, some_mask
 from tests.hidden.common import SAID
@@ -643,10 +637,7 @@ def stretches_biases(x, W_1, b_1, W_2, b_2):
     return gelu(x @ W_1 + b_1) @ W_2 + b_2
 
 
-@ffn.misconception(
-    "X01",
-    SAID["asserts"],
-)
+@ffn.misconception("X01", SAID["asserts"])
 def asserts(x, W_1, b_1, W_2, b_2):
     assert x.shape[-1] == len(W_1) and b_1.shape == W_1.shape[1:]
     assert len(W_2) == W_1.shape[1] and b_2.shape == W_2.shape[1:]
