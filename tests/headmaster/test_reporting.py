@@ -26,7 +26,7 @@ from headmaster.gradebook import Gradebook
 from headmaster.marking import Options, grade_assignment
 from headmaster.pool import pool
 from headmaster.records import REASONS, NotebookResult, Record, Result
-from headmaster.release import AssignmentSpec
+from headmaster.release import AssignmentSpec, load_assignment
 from headmaster.report import figures, write_report
 from headmaster.report.gathering import Class, Submission
 from headmaster.report.signs import signs_in, signs_in_outputs
@@ -47,10 +47,10 @@ LONG = """def double(x):
 """
 
 
-def grade(course: Course) -> None:
+def grade(course: Course, assignment: str = "ps1") -> None:
     """Grade everybody."""
     with pool(1) as executor:
-        grade_assignment(course, "ps1", executor, Options(), lambda *_: None)
+        grade_assignment(course, assignment, executor, Options(), lambda *_: None)
 
 
 @pytest.fixture
@@ -187,6 +187,21 @@ def test_what_was_not_graded_is_told_with_its_reason(class_: Course) -> None:
     told = {(row["kind"], row["student"]): row["detail"] for row in rows}
     assert "unreadable: The file is not a complete notebook" in told["Not graded", "cyd"]
     assert len(rows_of(class_.root / "report/ps1/students.csv")) == 6
+
+
+def test_an_assignment_of_two_notebooks_tells_its_tests_by_notebook(
+    course: Course, hand_in: HandIn, one_process: OneProcess
+) -> None:
+    ps2 = load_assignment(course, "ps2")
+    both = {f"{name}.ipynb": answered(released(ps2, name)) for name in ("letters", "words")}
+    for student in ("ana", "bea", "cyd"):
+        hand_in(student, both, "ps2")
+    hand_in("dan", {"letters.ipynb": both["letters.ipynb"]}, "ps2")
+    grade(course, "ps2")
+    page = Page(write_report(course, "ps2")[0].read_text())
+    groups = [attrs for tag, attrs in page.tags if tag == "th" and attrs["scope"] == "colgroup"]
+    assert len(groups) == 2
+    assert "1 × notebook not handed in" in page.text
 
 
 def test_a_stale_grade_is_told(class_: Course, hand_in: HandIn) -> None:
