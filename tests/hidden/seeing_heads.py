@@ -361,16 +361,20 @@ def _(rng):
     )
 
 
+# Weights (…, h, n, n) with several batch axes, also with as many items as heads and positions.
+BATCHES = [
+    (3, 2, 5, 5),
+    (1, 3, 4, 4),
+    (2, 3, 4, 6, 6),
+    (4, 4, 4, 4),
+    (3, 3, 3, 3),
+    (2, 1, 3, 2, 5, 5),
+]
+
+
 @distance.hidden("batches")
 def _(rng):
-    for shape in (
-        (3, 2, 5, 5),
-        (1, 3, 4, 4),
-        (2, 3, 4, 6, 6),
-        (4, 4, 4, 4),
-        (3, 3, 3, 3),
-        (2, 1, 3, 2, 5, 5),
-    ):
+    for shape in BATCHES:
         yield Example("C2", DISTANCE, {"weights": some_weights(rng, *shape)})
     whole = np.eye(5, dtype=int)[rng.integers(5, size=(3, 5))]
     yield Example("C2", DISTANCE, {"weights": whole})
@@ -618,14 +622,7 @@ def _(rng):
 
 @offset.hidden("batches")
 def _(rng):
-    for shape in (
-        (3, 2, 5, 5),
-        (1, 3, 4, 4),
-        (2, 3, 4, 6, 6),
-        (4, 4, 4, 4),
-        (3, 3, 3, 3),
-        (2, 1, 3, 2, 5, 5),
-    ):
+    for shape in BATCHES:
         for step in (-1, 2):
             yield Example("C2", SCORE, {"weights": some_weights(rng, *shape), "offset": step})
     whole = np.eye(5, dtype=int)[rng.integers(5, size=(3, 5))]
