@@ -1949,22 +1949,22 @@ def routed_case(rng, batch=(), n=5, h=3, d_k=4, k=2):
     return {"x": rng.normal(size=(*batch, n, d)), **weights, **sizes}
 
 
-ROUTE = {"x": X3, **weights_for_witness(), "W_r": PAIR, "num_heads": 2, "top_k": 2}
+CHOSEN = {"x": X3, **weights_for_witness(), "W_r": PAIR, "num_heads": 2, "top_k": 2}
 WHOLE = np.array([[1, 0, 2, -1], [0, 1, -1, 1]])
 one_head = {"W_r": np.zeros((4, 1)), "num_heads": 1, "top_k": 1}
-routed.witness("values", "C1", ROUTED, **{**ROUTE, **one_head})
+routed.witness("values", "C1", ROUTED, **{**CHOSEN, **one_head})
 # Both heads first: gates of 1 and 0 make too many mistakes look alike.
-routed.witness("values", "C2", ROUTED, **ROUTE)
-routed.witness("values", "C2", ROUTED, **{**ROUTE, "top_k": 1})
-routed.witness("values", "C3", ROUTED, **{**ROUTE, "x": np.stack([X3[:2], X3[1:]])})
-routed.witness("values", "C3", ROUTED, **{**ROUTE, "x": WHOLE})
+routed.witness("values", "C2", ROUTED, **CHOSEN)
+routed.witness("values", "C2", ROUTED, **{**CHOSEN, "top_k": 1})
+routed.witness("values", "C3", ROUTED, **{**CHOSEN, "x": np.stack([X3[:2], X3[1:]])})
+routed.witness("values", "C3", ROUTED, **{**CHOSEN, "x": WHOLE})
 for misfit in (
     {"W_r": np.ones((4, 3)), "num_heads": 3, "top_k": 1},
     {"top_k": 3},
     {"W_r": np.ones((4, 4))},
     {"W_r": np.ones((4, 1)), "top_k": 1},
 ):
-    routed.witness("errors", "C4", ROUTED, **{**ROUTE, **misfit}, options=RAISES)
+    routed.witness("errors", "C4", ROUTED, **{**CHOSEN, **misfit}, options=RAISES)
 
 
 @routed.hidden("values")
