@@ -826,8 +826,10 @@ X2 = np.array([[1.0, 0.0, 2.0, -1.0], [0.5, 2.0, -1.0, 0.0]])
 X3 = np.array([[1.0, 0.0, 2.0, -1.0], [0.5, 2.0, -1.0, 0.0], [-1.0, 1.0, 0.0, 2.0]])
 GIVEN = {"x": X2, "shapes": SHAPES}
 # The order of the text: whoever takes the parameters by their places is right here only.
-IN_ORDER = "W_q b_q W_k b_k W_v b_v W_o b_o gamma_1 beta_1 W_1 b_1 W_2 b_2 gamma_2 beta_2"
-IN_ORDER = {name: SHAPES[name] for name in IN_ORDER.split()}
+IN_ORDER = {
+    name: SHAPES[name]
+    for name in "W_q b_q W_k b_k W_v b_v W_o b_o gamma_1 beta_1 W_1 b_1 W_2 b_2 gamma_2 beta_2".split()
+}
 RUN = NUMBERS + "encoder_layer(x, params, 2)"
 RUN_MASKED = NUMBERS + "encoder_layer(x, params, 2, mask)"
 
