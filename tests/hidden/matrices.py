@@ -220,6 +220,8 @@ def entrywise_product(self, other):
     "__matmul__",
 )
 def entrywise_cut(self, other):
+    if self.cols != other.rows:
+        raise ValueError("sizes")
     return Matrix([[a * b for a, b in zip(r, s)] for r, s in zip(self.tolist(), other.tolist())])
 
 
