@@ -272,7 +272,7 @@ def looks(class_: Class) -> list[Look]:
     submissions = class_.submissions
     found = [look for s in submissions for look in _not_graded(s, class_.names_hidden)]
     found += [Look("Stale grade", s.name, _stale(class_, s)) for s in submissions if s.result.stale]
-    found += [look for s in submissions for look in _tried(s)]
+    found += [look for s in submissions for look in _tried(s, class_.names_hidden)]
     found += [look for s in submissions for look in _ended(s)]
     found += [
         Look("Graded without confinement", s.name, "the machine had no layer of confinement")
@@ -299,8 +299,10 @@ def _stale(class_: Class, submission: Submission) -> str:
     return submission.result.stale
 
 
-def _tried(submission: Submission) -> list[Look]:
+def _tried(submission: Submission, names_hidden: bool) -> list[Look]:
     signs = list(submission.signs)
+    if names_hidden:  # a place may hold a name: /home/ana
+        signs = [sign.split(" '")[0].split(":")[0] for sign in signs]
     for _, record in submission.records():
         if record.reason == "crashed" and "not an answer" in record.message:
             signs.append("sent the tests what is not an answer")

@@ -179,9 +179,10 @@ def _own_cells(course: Course, result: Result) -> list[tuple[str, str, list[Any]
     try:
         for notebook in autograded.with_cells(folder, result).notebooks:
             prefix = f"{notebook.name}/" if len(result.notebooks) > 1 else ""
-            for cell in filter(_is_students_code, notebook.cells):
+            for place, cell in enumerate(filter(_is_students_code, notebook.cells), 1):
                 meta = cell["metadata"].get("nbgrader") or {}
-                cell_id = prefix + str(meta.get("grade_id") or cell.get("id", ""))
+                # an id of the student's own making might tell a name
+                cell_id = prefix + str(meta.get("grade_id") or f"own cell {place}")
                 found.append((cell_id, str(cell["source"]), list(cell.get("outputs", ()))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # somebody changed the notebook by hand: its records are enough for the rest

@@ -302,11 +302,13 @@ def everything(paths: list[Path]) -> str:
 
 def test_hidden_names_stand_nowhere(class_: Course, ps1: AssignmentSpec, hand_in: HandIn) -> None:
     signed = answered(released(ps1), double=LONG.replace("total =", "# by eva\n        total ="))
+    signed["cells"].append(code(f"open('/home/eva/x')\n{LONG}", id="eva-1"))
     hand_in("eva", {"numbers.ipynb": signed})
     grade(class_)
     written = everything(write_report(class_, "ps1", hide_names=True))
     assert not [name for name in NAMES if re.search(rf"\b{name}\b", written)]
     assert len(set(re.findall(r"student-[0-9a-f]{8}", written))) == 6
+    assert "names the place" in written
 
 
 def test_pseudonyms_stay_the_same_and_depend_on_a_key_of_the_course(
