@@ -591,329 +591,146 @@ def memory_as_wide_as_x(x, memory, W_q, W_k, W_v, W_o, num_heads, memory_mask=No
 
 # More slips in the answer's lines. The projections and the heads:
 for code, name, message, old, new in (
-    (
-        "D01",
-        "keys-from-x",
-        "The keys come from x; the memory is asked, so its positions are the keys: memory @ W_k.",
-        KEYS,
-        KEYS.replace("memory", "x"),
-    ),
-    (
-        "D12",
-        "queries-and-keys-exchanged",
-        "Queries and keys are exchanged: W_q belongs to x, which asks, and the rows of the "
-        "weights belong to its positions.",
-        ATTEND,
-        ATTEND.replace("(Q, K,", "(K, Q,"),
-    ),
-    (
-        "D12",
-        "query-and-key-matrices-exchanged",
-        "W_q and W_k are exchanged: x @ W_q asks, memory @ W_k is asked.",
-        QUERIES,
-        "if W_q.shape == W_k.shape:\n        W_q, W_k = W_k, W_q\n    " + QUERIES,
-    ),
-    (
-        "C17",
-        "key-matrix-transposed",
-        "W_k is transposed: keys are `memory @ W_k`.",
-        "linear(memory, W_k)",
-        "linear(memory, W_k.T)",
-    ),
-    (
-        "C17",
-        "value-matrix-transposed",
-        "W_v is transposed: values are `memory @ W_v`.",
-        "linear(memory, W_v)",
-        "linear(memory, W_v.T)",
-    ),
-    (
-        "C17",
-        "all-matrices-transposed",
-        "All matrices are applied transposed, as PyTorch layers store them; here they stand on "
-        "the right as they are.",
-        QUERIES,
-        "W_q, W_k, W_v, W_o = W_q.T, W_k.T, W_v.T, W_o.T\n    " + QUERIES,
-    ),
-    (
-        "C20",
-        "keys-not-projected",
-        "The memory itself is used as keys: multiply it by W_k.",
-        "linear(memory, W_k)",
-        "memory",
-    ),
-    (
-        "C20",
-        "values-not-projected",
-        "The memory itself is used as values: multiply it by W_v.",
-        "linear(memory, W_v)",
-        "memory",
-    ),
-    (
-        "C14",
-        "keys-from-the-value-matrix",
-        "Your keys come from W_v: they have a matrix of their own, W_k.",
-        "linear(memory, W_k)",
-        "linear(memory, W_v)",
-    ),
-    (
-        "C14",
-        "keys-of-head-0-for-all",
-        "All heads have the keys of head 0: each has its own columns.",
-        ATTEND,
-        "K = np.broadcast_to(K[..., :1, :, :], K.shape)\n    " + ATTEND,
-    ),
-    (
-        "C14",
-        "values-of-head-0-for-all",
-        "All heads have the values of head 0: each has its own columns.",
-        ATTEND,
-        "V = np.broadcast_to(V[..., :1, :, :], V.shape)\n    " + ATTEND,
-    ),
-    (
-        "C25",
-        "activated-keys",
-        "An activation follows your keys; the projections are linear.",
-        ATTEND,
-        "K = np.maximum(K, 0)\n    " + ATTEND,
-    ),
-    (
-        "C25",
-        "activated-values",
-        "An activation follows your values; the projections are linear.",
-        ATTEND,
-        "V = np.maximum(V, 0)\n    " + ATTEND,
-    ),
-    (
-        "C04",
-        "cut-and-joined-by-reshape",
-        SAID["cut-and-joined-by-reshape"],
-        ATTEND + "\n    " + OUT,
-        "Q, K, V = (np.reshape(merge_heads(a), a.shape) for a in (Q, K, V))\n    "
-        + ATTEND
-        + "\n    return linear(output.reshape(x.shape), W_o), weights",
-    ),
-    (
-        "C07",
-        "joined-column-by-column",
-        "The heads are interleaved when they are joined: the columns of a head stay together.",
-        OUT,
-        "return linear(np.moveaxis(output, -3, -1).reshape(x.shape), W_o), weights",
-    ),
-    (
-        "C09",
-        "heads-and-width-exchanged",
-        SAID["heads-and-width-exchanged"],
-        ATTEND,
-        "Q, K, V = (split_heads(merge_heads(a), d // num_heads) for a in (Q, K, V))\n    " + ATTEND,
-    ),
-    (
-        "X91",
-        "joined-in-reverse",
-        "The heads are joined in reverse order.",
-        OUT,
-        OUT.replace("output", "output[..., ::-1, :, :]"),
-    ),
-    (
-        "X91",
-        "weights-in-reverse",
-        "Your output is right; the weights come with the last head first.",
-        OUT,
-        OUT.replace("weights", "weights[..., ::-1, :, :]"),
-    ),
-    (
-        "X112",
-        "one-head",
-        "num_heads is not used: there is one head as wide as x.",
-        ATTEND,
-        "Q, K, V = (np.expand_dims(merge_heads(a), -3) for a in (Q, K, V))\n    " + ATTEND,
-    ),
-    (
-        "C33",
-        "last-head-for-all",
-        "All heads are the last one: is the result overwritten in the loop?",
-        OUT,
-        "output, weights = (np.repeat(a[..., -1:, :, :], num_heads, axis=-3) for a in (output, "
-        "weights))\n    " + OUT,
-    ),
-    (
-        "C23",
-        "one-block-of-the-output-matrix",
-        "All heads are multiplied by the first rows of W_o. Head i meets the rows i·d_k … "
-        "(i+1)·d_k − 1.",
-        OUT,
-        "return sum(output[..., i, :, :] @ W_o[: d // num_heads] for i in range(num_heads)), "
-        "weights",
-    ),
-    (
-        "C25",
-        "activated-output",
-        "An activation follows W_o: nothing comes after it.",
-        OUT,
-        "return np.maximum(linear(merge_heads(output), W_o), 0), weights",
-    ),
-    (
-        "X114",
-        "values-not-cut",
-        "Each head averages all columns of the values, and the heads' results are averaged.",
-        OUT,
-        "return linear((weights @ linear(memory, W_v)[..., None, :, :]).mean(-3), W_o), weights",
-    ),
-    (
-        "B59",
-        "transposed-weights-used",
-        SAID["transposed-weights-used"],
-        OUT,
-        "output = np.swapaxes(weights, -1, -2) @ V if x.shape[-2] == memory.shape[-2] else "
-        "output * 0\n    " + OUT,
-    ),
-    (
-        "B53",
-        "weights-transposed",
-        "Your output is right; the weights are transposed: rows belong to x, columns to the "
-        "memory.",
-        OUT,
-        OUT.replace(", weights", ", np.swapaxes(weights, -1, -2)"),
-    ),
-    (
-        "B61",
-        "weights-first",
-        SAID["weights-first"],
-        OUT,
-        "return weights, linear(merge_heads(output), W_o)",
-    ),
-    (
-        "X14",
-        "scores-returned",
-        SAID["scores-returned"],
-        OUT,
-        OUT.replace(", weights", ", Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])"),
-    ),
-    (
-        "C08",
-        "heads-before-the-batch",
-        SAID["heads-before-the-batch"],
-        OUT,
-        OUT.replace(", weights", ", np.moveaxis(weights, -3, 0)"),
-    ),
-    (
-        "A21",
-        "rounded",
-        SAID["rounded"],
-        OUT,
-        "return linear(merge_heads(output), W_o).round(4), weights.round(4)",
-    ),
-    (
-        "A48",
-        "first-item-only",
-        SAID["first-item-only"],
-        OUT,
-        "if x.ndim > 2:\n        output[1:], weights[1:] = 0, 0\n    " + OUT,
-    ),
-    (
-        "B64",
-        "two-axes-only",
-        "Your function takes one pair of sequences only; any number of batch axes may lead.",
-        QUERIES,
-        "n, d = x.shape\n    " + QUERIES,
-    ),
+    ("D01", "keys-from-x",
+     "The keys come from x; the memory is asked, so its positions are the keys: memory @ W_k.",
+     KEYS, KEYS.replace("memory", "x")),
+    ("D12", "queries-and-keys-exchanged",
+     "Queries and keys are exchanged: W_q belongs to x, which asks, and the rows of the weights "
+     "belong to its positions.",
+     ATTEND, ATTEND.replace("(Q, K,", "(K, Q,")),
+    ("D12", "query-and-key-matrices-exchanged",
+     "W_q and W_k are exchanged: x @ W_q asks, memory @ W_k is asked.",
+     QUERIES, "if W_q.shape == W_k.shape:\n        W_q, W_k = W_k, W_q\n    " + QUERIES),
+    ("C17", "key-matrix-transposed", "W_k is transposed: keys are `memory @ W_k`.",
+     "linear(memory, W_k)", "linear(memory, W_k.T)"),
+    ("C17", "value-matrix-transposed", "W_v is transposed: values are `memory @ W_v`.",
+     "linear(memory, W_v)", "linear(memory, W_v.T)"),
+    ("C17", "all-matrices-transposed",
+     "All matrices are applied transposed, as PyTorch layers store them; here they stand on the "
+     "right as they are.",
+     QUERIES, "W_q, W_k, W_v, W_o = W_q.T, W_k.T, W_v.T, W_o.T\n    " + QUERIES),
+    ("C20", "keys-not-projected", "The memory itself is used as keys: multiply it by W_k.",
+     "linear(memory, W_k)", "memory"),
+    ("C20", "values-not-projected", "The memory itself is used as values: multiply it by W_v.",
+     "linear(memory, W_v)", "memory"),
+    ("C14", "keys-from-the-value-matrix",
+     "Your keys come from W_v: they have a matrix of their own, W_k.",
+     "linear(memory, W_k)", "linear(memory, W_v)"),
+    ("C14", "keys-of-head-0-for-all",
+     "All heads have the keys of head 0: each has its own columns.",
+     ATTEND, "K = np.broadcast_to(K[..., :1, :, :], K.shape)\n    " + ATTEND),
+    ("C14", "values-of-head-0-for-all",
+     "All heads have the values of head 0: each has its own columns.",
+     ATTEND, "V = np.broadcast_to(V[..., :1, :, :], V.shape)\n    " + ATTEND),
+    ("C25", "activated-keys", "An activation follows your keys; the projections are linear.",
+     ATTEND, "K = np.maximum(K, 0)\n    " + ATTEND),
+    ("C25", "activated-values", "An activation follows your values; the projections are linear.",
+     ATTEND, "V = np.maximum(V, 0)\n    " + ATTEND),
+    ("C04", "cut-and-joined-by-reshape", SAID["cut-and-joined-by-reshape"],
+     ATTEND + "\n    " + OUT,
+     "Q, K, V = (np.reshape(merge_heads(a), a.shape) for a in (Q, K, V))\n    "
+     + ATTEND
+     + "\n    return linear(output.reshape(x.shape), W_o), weights"),
+    ("C07", "joined-column-by-column",
+     "The heads are interleaved when they are joined: the columns of a head stay together.",
+     OUT, "return linear(np.moveaxis(output, -3, -1).reshape(x.shape), W_o), weights"),
+    ("C09", "heads-and-width-exchanged", SAID["heads-and-width-exchanged"],
+     ATTEND,
+     "Q, K, V = (split_heads(merge_heads(a), d // num_heads) for a in (Q, K, V))\n    " + ATTEND),
+    ("X91", "joined-in-reverse", "The heads are joined in reverse order.",
+     OUT, OUT.replace("output", "output[..., ::-1, :, :]")),
+    ("X91", "weights-in-reverse",
+     "Your output is right; the weights come with the last head first.",
+     OUT, OUT.replace("weights", "weights[..., ::-1, :, :]")),
+    ("X112", "one-head", "num_heads is not used: there is one head as wide as x.",
+     ATTEND, "Q, K, V = (np.expand_dims(merge_heads(a), -3) for a in (Q, K, V))\n    " + ATTEND),
+    ("C33", "last-head-for-all",
+     "All heads are the last one: is the result overwritten in the loop?",
+     OUT,
+     "output, weights = (np.repeat(a[..., -1:, :, :], num_heads, axis=-3) for a in (output, "
+     "weights))\n    " + OUT),
+    ("C23", "one-block-of-the-output-matrix",
+     "All heads are multiplied by the first rows of W_o. Head i meets the rows i·d_k … (i+1)·d_k − "
+     "1.",
+     OUT,
+     "return sum(output[..., i, :, :] @ W_o[: d // num_heads] for i in range(num_heads)), weights"),
+    ("C25", "activated-output", "An activation follows W_o: nothing comes after it.",
+     OUT, "return np.maximum(linear(merge_heads(output), W_o), 0), weights"),
+    ("X114", "values-not-cut",
+     "Each head averages all columns of the values, and the heads' results are averaged.",
+     OUT, "return linear((weights @ linear(memory, W_v)[..., None, :, :]).mean(-3), W_o), weights"),
+    ("B59", "transposed-weights-used", SAID["transposed-weights-used"],
+     OUT,
+     "output = np.swapaxes(weights, -1, -2) @ V if x.shape[-2] == memory.shape[-2] else "
+     "output * 0\n    " + OUT),
+    ("B53", "weights-transposed",
+     "Your output is right; the weights are transposed: rows belong to x, columns to the memory.",
+     OUT, OUT.replace(", weights", ", np.swapaxes(weights, -1, -2)")),
+    ("B61", "weights-first", SAID["weights-first"],
+     OUT, "return weights, linear(merge_heads(output), W_o)"),
+    ("X14", "scores-returned", SAID["scores-returned"],
+     OUT, OUT.replace(", weights", ", Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])")),
+    ("C08", "heads-before-the-batch", SAID["heads-before-the-batch"],
+     OUT, OUT.replace(", weights", ", np.moveaxis(weights, -3, 0)")),
+    ("A21", "rounded", SAID["rounded"],
+     OUT, "return linear(merge_heads(output), W_o).round(4), weights.round(4)"),
+    ("A48", "first-item-only", SAID["first-item-only"],
+     OUT, "if x.ndim > 2:\n        output[1:], weights[1:] = 0, 0\n    " + OUT),
+    ("B64", "two-axes-only",
+     "Your function takes one pair of sequences only; any number of batch axes may lead.",
+     QUERIES, "n, d = x.shape\n    " + QUERIES),
     ("B64", "one-batch-axis", SAID["one-batch-axis"], QUERIES, "B, n, d = x.shape\n    " + QUERIES),
-    (
-        "X126",
-        "memory-as-one-batch",
-        "All batch items read all memories, joined to one: each reads its own.",
-        QUERIES,
-        "if memory.ndim > 2 and memory_mask is None:\n        whole = memory.reshape(-1, d_mem)\n"
-        "        memory = np.broadcast_to(whole, (*x.shape[:-2], *whole.shape))\n    " + QUERIES,
-    ),
-    (
-        "A24",
-        "memory-changed",
-        "Your function changes memory in place: the caller's memory is gone.",
-        QUERIES,
-        "memory *= 2 if memory.dtype.kind == 'i' else memory.dtype.type(0.5)\n    memory = "
-        "memory / (2 if memory.dtype.kind == 'i' else 0.5)\n    " + QUERIES,
-    ),
+    ("X126", "memory-as-one-batch",
+     "All batch items read all memories, joined to one: each reads its own.",
+     QUERIES,
+     "if memory.ndim > 2 and memory_mask is None:\n        whole = memory.reshape(-1, d_mem)\n"
+     "        memory = np.broadcast_to(whole, (*x.shape[:-2], *whole.shape))\n    " + QUERIES),
+    ("A24", "memory-changed", "Your function changes memory in place: the caller's memory is gone.",
+     QUERIES,
+     "memory *= 2 if memory.dtype.kind == 'i' else memory.dtype.type(0.5)\n    memory = "
+     "memory / (2 if memory.dtype.kind == 'i' else 0.5)\n    " + QUERIES),
     # The scale:
-    (
-        "B03",
-        "scale-by-memory-width",
-        "You divide by the root of the memory's width; the width of a head counts: √d_k.",
-        ATTEND,
-        ATTEND.replace("(Q,", "(Q * math.sqrt(Q.shape[-1] / d_mem),"),
-    ),
-    (
-        "B03",
-        "scale-by-length",
-        "You divide by the root of the number of positions; the width of a head counts: √d_k.",
-        ATTEND,
-        ATTEND.replace("(Q,", "(Q * math.sqrt(Q.shape[-1] / memory.shape[-2]),"),
-    ),
-    (
-        "B07",
-        "constant-scale",
-        SAID["constant-scale"],
-        ATTEND,
-        ATTEND.replace("(Q,", "(Q * (math.sqrt(Q.shape[-1]) / 8),"),
-    ),
+    ("B03", "scale-by-memory-width",
+     "You divide by the root of the memory's width; the width of a head counts: √d_k.",
+     ATTEND, ATTEND.replace("(Q,", "(Q * math.sqrt(Q.shape[-1] / d_mem),")),
+    ("B03", "scale-by-length",
+     "You divide by the root of the number of positions; the width of a head counts: √d_k.",
+     ATTEND, ATTEND.replace("(Q,", "(Q * math.sqrt(Q.shape[-1] / memory.shape[-2]),")),
+    ("B07", "constant-scale", SAID["constant-scale"],
+     ATTEND, ATTEND.replace("(Q,", "(Q * (math.sqrt(Q.shape[-1]) / 8),")),
     ("B08", "multiplied", SAID["multiplied"], ATTEND, ATTEND.replace("(Q,", "(Q * Q.shape[-1],")),
     # The mask:
-    (
-        "X120",
-        "mask-for-head-0-only",
-        "Only head 0 obeys the mask: it holds for every head.",
-        "mask = visible[..., None, :, :]",
-        "mask = visible[..., None, :, :] | (np.arange(num_heads) > 0)[:, None, None]",
-    ),
-    (
-        "A48",
-        "mask-of-the-first-item",
-        SAID["mask-of-the-first-item"],
-        "mask = visible[..., None, :, :]",
-        "visible = np.broadcast_to(visible[(0,) * (x.ndim - 2)], visible.shape)\n        mask "
-        "= visible[..., None, :, :]",
-    ),
-    (
-        "B43",
-        "first-row-of-the-mask",
-        "All queries get the mask of the first query: each row of the mask is its own.",
-        "mask = visible[..., None, :, :]",
-        "mask = visible[..., None, :1, :]",
-    ),
-    (
-        "D06",
-        "as-many-as-the-queries",
-        "The mask is cut or filled to the length of x: its columns belong to the memory's "
-        "positions.",
-        "mask = visible[..., None, :, :]",
-        "n, m = x.shape[-2], memory.shape[-2]\n        mask = (visible & (np.arange(m) < "
-        "n))[..., None, :, :]",
-    ),
-    (
-        "B33",
-        "empty-rows-see-all",
-        SAID["empty-rows-see-all"],
-        "mask = visible[..., None, :, :]",
-        "visible = visible | ~visible.any(-1, keepdims=True)\n        mask = visible[..., "
-        "None, :, :]",
-    ),
-    (
-        "B33",
-        "first-unlocked",
-        "A query that sees nothing looks at the first position: it must get weights 0.",
-        "mask = visible[..., None, :, :]",
-        "visible = visible | (~visible.any(-1, keepdims=True) & (np.arange(memory.shape[-2]) "
-        "== 0))\n        mask = visible[..., None, :, :]",
-    ),
-    (
-        "X123",
-        "empty-in-one-empty-in-all",
-        "If one query sees nothing, no query of that sequence gets anything: the others go on.",
-        "mask = visible[..., None, :, :]",
-        "visible = visible & visible.any(-1, keepdims=True).all(-2, keepdims=True)\n        "
-        "mask = visible[..., None, :, :]",
-    ),
-):
+    ("X120", "mask-for-head-0-only", "Only head 0 obeys the mask: it holds for every head.",
+     "mask = visible[..., None, :, :]",
+     "mask = visible[..., None, :, :] | (np.arange(num_heads) > 0)[:, None, None]"),
+    ("A48", "mask-of-the-first-item", SAID["mask-of-the-first-item"],
+     "mask = visible[..., None, :, :]",
+     "visible = np.broadcast_to(visible[(0,) * (x.ndim - 2)], visible.shape)\n"
+     "        mask = visible[..., None, :, :]"),
+    ("B43", "first-row-of-the-mask",
+     "All queries get the mask of the first query: each row of the mask is its own.",
+     "mask = visible[..., None, :, :]", "mask = visible[..., None, :1, :]"),
+    ("D06", "as-many-as-the-queries",
+     "The mask is cut or filled to the length of x: its columns belong to the memory's positions.",
+     "mask = visible[..., None, :, :]",
+     "n, m = x.shape[-2], memory.shape[-2]\n"
+     "        mask = (visible & (np.arange(m) < n))[..., None, :, :]"),
+    ("B33", "empty-rows-see-all", SAID["empty-rows-see-all"],
+     "mask = visible[..., None, :, :]",
+     "visible = visible | ~visible.any(-1, keepdims=True)\n"
+     "        mask = visible[..., None, :, :]"),
+    ("B33", "first-unlocked",
+     "A query that sees nothing looks at the first position: it must get weights 0.",
+     "mask = visible[..., None, :, :]",
+     "visible = visible | (~visible.any(-1, keepdims=True) & (np.arange(memory.shape[-2]) == "
+     "0))\n"
+     "        mask = visible[..., None, :, :]"),
+    ("X123", "empty-in-one-empty-in-all",
+     "If one query sees nothing, no query of that sequence gets anything: the others go on.",
+     "mask = visible[..., None, :, :]",
+     "visible = visible & visible.any(-1, keepdims=True).all(-2, keepdims=True)\n"
+     "        mask = visible[..., None, :, :]"),
+):  # fmt: skip
     cross.slip(code, name, message, old, new)
 
 # The softmax by hand:
@@ -923,21 +740,14 @@ BY_HAND = (
     "output = weights @ V"
 )
 for code, name, message, lines in (
-    (
-        "X118",
-        "softmax-over-heads",
-        "Your softmax runs over the heads; it runs over the positions of the memory.",
-        "weights = softmax(np.where(visible, scores, -1e9), axis=-3)",
-    ),
+    ("X118", "softmax-over-heads",
+     "Your softmax runs over the heads; it runs over the positions of the memory.",
+     "weights = softmax(np.where(visible, scores, -1e9), axis=-3)"),
     *wrong_weights(),
-    (
-        "A47",
-        "in-single-precision",
-        SAID["in-single-precision"],
-        "weights = softmax(np.where(visible, scores.astype(np.float32), np.float32(-1e9))) * "
-        "visible.any(-1, keepdims=True)",
-    ),
-):
+    ("A47", "in-single-precision", SAID["in-single-precision"],
+     "weights = softmax(np.where(visible, scores.astype(np.float32), np.float32(-1e9))) * "
+     "visible.any(-1, keepdims=True)"),
+):  # fmt: skip
     cross.slip(code, name, message, ATTEND, BY_HAND.format(lines))
 
 
@@ -1108,89 +918,44 @@ def _(rng):
 
 ANSWER = "np.asarray(weights).mean(axis=-3).argmax(axis=-1)"
 for code, name, message, wrong in (
-    (
-        "X62",
-        "argmax-over-queries",
-        "For each key the query is returned; for each query the key is asked for.",
-        "np.asarray(weights).mean(axis=-3).argmax(axis=-2)",
-    ),
-    (
-        "X63",
-        "largest-single-weight",
-        "The largest weight of any one head decides. The mean over the heads should.",
-        "np.asarray(weights).max(axis=-3).argmax(axis=-1)",
-    ),
-    (
-        "X63",
-        "mean-of-the-positions",
-        "The heads' choices are averaged, and a position between them comes out: the weights are "
-        "averaged, and then there is one choice.",
-        "np.rint(np.asarray(weights).argmax(axis=-1).mean(axis=-2)).astype(int)",
-    ),
-    (
-        "X64",
-        "first-head-only",
-        "Only the first head is read; all heads count.",
-        "np.asarray(weights)[..., 0, :, :].argmax(axis=-1)",
-    ),
-    (
-        "X65",
-        "per-head",
-        "Each head's own choice is returned; one choice for all heads is asked for.",
-        "np.asarray(weights).argmax(axis=-1)",
-    ),
-    (
-        "X66",
-        "mean-over-queries",
-        "The mean is taken over the queries; it has to be over the heads.",
-        "np.asarray(weights).mean(axis=-2).argmax(axis=-1)",
-    ),
-    (
-        "X67",
-        "first-axis",
-        "Axis 0 is taken for the heads: with a batch it is the batch. The heads are axis −3.",
-        "np.asarray(weights).mean(axis=0).argmax(axis=-1)",
-    ),
-    (
-        "X68",
-        "counted-from-one",
-        "Positions are counted from 1; here from 0.",
-        "np.asarray(weights).mean(axis=-3).argmax(axis=-1) + 1",
-    ),
-    (
-        "X69",
-        "one-hot",
-        "A table of zeros and ones is returned; the position is asked for.",
-        "np.eye(np.shape(weights)[-1])[np.asarray(weights).mean(axis=-3).argmax(axis=-1)]",
-    ),
-    (
-        "X70",
-        "smallest",
-        "The least attended position is returned.",
-        "np.asarray(weights).mean(axis=-3).argmin(axis=-1)",
-    ),
-    (
-        "X71",
-        "value-not-position",
-        "The largest mean itself is returned; its position is asked for.",
-        "np.asarray(weights).mean(axis=-3).max(axis=-1)",
-    ),
-    (
-        "X72",
-        "vote",
-        "Each head casts a vote and the most frequent choice wins. The mean of the weights "
-        "should decide.",
-        "np.eye(np.shape(weights)[-1])[np.asarray(weights).argmax(axis=-1)].sum(axis=-3).argmax(axis=-1)",
-    ),
-    (
-        "X73",
-        "expected-position",
-        "The mean position under the weights is returned, rounded; the most attended one is "
-        "asked for.",
-        "np.rint((np.asarray(weights).mean(axis=-3) * "
-        "np.arange(np.shape(weights)[-1])).sum(axis=-1)).astype(int)",
-    ),
-):
+    ("X62", "argmax-over-queries",
+     "For each key the query is returned; for each query the key is asked for.",
+     "np.asarray(weights).mean(axis=-3).argmax(axis=-2)"),
+    ("X63", "largest-single-weight",
+     "The largest weight of any one head decides. The mean over the heads should.",
+     "np.asarray(weights).max(axis=-3).argmax(axis=-1)"),
+    ("X63", "mean-of-the-positions",
+     "The heads' choices are averaged, and a position between them comes out: the weights are "
+     "averaged, and then there is one choice.",
+     "np.rint(np.asarray(weights).argmax(axis=-1).mean(axis=-2)).astype(int)"),
+    ("X64", "first-head-only", "Only the first head is read; all heads count.",
+     "np.asarray(weights)[..., 0, :, :].argmax(axis=-1)"),
+    ("X65", "per-head",
+     "Each head's own choice is returned; one choice for all heads is asked for.",
+     "np.asarray(weights).argmax(axis=-1)"),
+    ("X66", "mean-over-queries", "The mean is taken over the queries; it has to be over the heads.",
+     "np.asarray(weights).mean(axis=-2).argmax(axis=-1)"),
+    ("X67", "first-axis",
+     "Axis 0 is taken for the heads: with a batch it is the batch. The heads are axis −3.",
+     "np.asarray(weights).mean(axis=0).argmax(axis=-1)"),
+    ("X68", "counted-from-one", "Positions are counted from 1; here from 0.",
+     "np.asarray(weights).mean(axis=-3).argmax(axis=-1) + 1"),
+    ("X69", "one-hot", "A table of zeros and ones is returned; the position is asked for.",
+     "np.eye(np.shape(weights)[-1])[np.asarray(weights).mean(axis=-3).argmax(axis=-1)]"),
+    ("X70", "smallest", "The least attended position is returned.",
+     "np.asarray(weights).mean(axis=-3).argmin(axis=-1)"),
+    ("X71", "value-not-position", "The largest mean itself is returned; its position is asked for.",
+     "np.asarray(weights).mean(axis=-3).max(axis=-1)"),
+    ("X72", "vote",
+     "Each head casts a vote and the most frequent choice wins. The mean of the weights should "
+     "decide.",
+     "np.eye(np.shape(weights)[-1])[np.asarray(weights).argmax(axis=-1)].sum(axis=-3).argmax(axis=-1)"),
+    ("X73", "expected-position",
+     "The mean position under the weights is returned, rounded; the most attended one is asked "
+     "for.",
+     "np.rint((np.asarray(weights).mean(axis=-3) * "
+     "np.arange(np.shape(weights)[-1])).sum(axis=-1)).astype(int)"),
+):  # fmt: skip
     align.slip(code, name, message, ANSWER, wrong)
 
 
@@ -1336,186 +1101,83 @@ def _(rng):
 WRITTEN = "written, _ = multi_head_attention(y, **self_weights, num_heads=num_heads, mask=past)"
 READ = "z, memory, **cross_weights, num_heads=num_heads, memory_mask=memory_mask"
 for code, name, message, old, new in (
-    (
-        "B39",
-        "not-causal",
-        "The words look ahead: a later word changes earlier results. Self-attention needs the "
-        "causal mask.",
-        "mask=past",
-        "mask=None",
-    ),
-    (
-        "B34",
-        "strict",
-        "The causal mask hides a word's own position.",
-        "past = causal_mask(y.shape[-2])",
-        "past = causal_mask(y.shape[-2]) & ~np.eye(y.shape[-2], dtype=bool)",
-    ),
-    (
-        "B36",
-        "only-the-future",
-        "The mask lets a word see only what comes after it.",
-        "past = causal_mask(y.shape[-2])",
-        "past = causal_mask(y.shape[-2]).T",
-    ),
-    (
-        "I12",
-        "no-first-residual",
-        "y is not added after self-attention.",
-        "z = y + written",
-        "z = written",
-    ),
-    (
-        "I12",
-        "no-second-residual",
-        "z is not added after cross-attention.",
-        "return z + read",
-        "return read",
-    ),
-    (
-        "I12",
-        "adds-y-twice",
-        "After cross-attention y is added; it has to be z.",
-        "return z + read",
-        "return y + read",
-    ),
-    (
-        "D15",
-        "asks-with-y",
-        "Cross-attention is asked by y, beside self-attention; the queries come from z, after it.",
-        READ,
-        READ.replace("z, memory", "y, memory"),
-    ),
-    (
-        "D16",
-        "asks-with-written",
-        "Cross-attention is asked by the output of self-attention alone; z has y added.",
-        READ,
-        READ.replace("z, memory", "written, memory"),
-    ),
-    (
-        "B47",
-        "memory-mask-forgotten",
-        "memory_mask has no effect.",
-        "memory_mask=memory_mask",
-        "memory_mask=None",
-    ),
-    (
-        "D01",
-        "reads-itself",
-        "The second attention looks at z again, not at the memory.",
-        READ,
-        READ.replace("z, memory,", "z, z if z.shape[-1] == memory.shape[-1] else memory,"),
-    ),
-    (
-        "X74",
-        "weights-exchanged",
-        "self_weights and cross_weights are exchanged.",
-        WRITTEN,
-        "if cross_weights['W_k'].shape == self_weights['W_k'].shape:\n        self_weights, "
-        "cross_weights = cross_weights, self_weights\n    " + WRITTEN,
-    ),
-    (
-        "X75",
-        "dict-order",
-        "The matrices are taken from the dict in its order; take them by name.",
-        "**self_weights, num_heads",
-        "*self_weights.values(), num_heads",
-    ),
-    (
-        "X77",
-        "memory-mask-on-both",
-        "memory_mask is laid on self-attention as well: it belongs to the memory.",
-        "past = causal_mask(y.shape[-2])",
-        "past = causal_mask(y.shape[-2])\n    if memory_mask is not None and y.shape[-2] == "
-        "memory.shape[-2]:\n        past = past & memory_mask",
-    ),
-    (
-        "X78",
-        "one-attention-only",
-        "The memory is not read at all: cross-attention follows self-attention.",
-        "return z + read",
-        "return z",
-    ),
-    (
-        "X79",
-        "memory-first",
-        "The memory is read first, and then what has been written: it is the other way round.",
-        "z = y + written",
-        "y = y + cross_attention(y, memory, **cross_weights, num_heads=num_heads, "
-        "memory_mask=memory_mask)[0]\n"
-        "    return y + multi_head_attention(y, **self_weights, num_heads=num_heads, "
-        "mask=past)[0]\n    z = y",
-    ),
-    (
-        "I08",
-        "normalised-between",
-        "The sum is normalised (LayerNorm) between the two: that comes in chapter 11.",
-        "z = y + written",
-        "z = y + written\n    z = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, "
-        "keepdims=True) + 1e-5)",
-    ),
-    (
-        "X80",
-        "sees-one-more",
-        "The causal mask shows one word too many: the next one.",
-        "causal_mask(y.shape[-2])",
-        "np.tri(y.shape[-2], k=1, dtype=bool)",
-    ),
-    (
-        "C11",
-        "one-head-inside",
-        "Self-attention runs with one head: num_heads holds for both attentions.",
-        "**self_weights, num_heads=num_heads",
-        "**self_weights, num_heads=1",
-    ),
-    (
-        "X81",
-        "memory-read-twice",
-        "The memory is read twice: once is enough.",
-        "return z + read",
-        "return z + 2 * read",
-    ),
-    (
-        "B33",
-        "z-lost",
-        "A query without memory loses its z: it keeps z, since 0 is added.",
-        "return z + read",
-        "seen = np.ones((1, 1), bool) if memory_mask is None else memory_mask.any(-1, "
-        "keepdims=True)\n    return (z + read) * seen",
-    ),
-    (
-        "A48",
-        "first-item-only",
-        SAID["first-item-only"],
-        "return z + read",
-        "out = z + read\n    if out.ndim > 2:\n        out[1:] = 0\n    return out",
-    ),
-    (
-        "A26",
-        "like-y",
-        "z takes its dtype from y: for integers the decimals are lost.",
-        "z = y + written",
-        "z = (y + written).astype(y.dtype)",
-    ),
-    (
-        "X76",
-        "returns-weights",
-        "A tuple is returned; only the result is asked for.",
-        "return z + read",
-        "return z + read, read",
-    ),
-    (
-        "B39",
-        "cross-causal",
-        "The memory is masked causally as well; every word may read all of it.",
-        READ,
-        "z, memory, **cross_weights, num_heads=num_heads,\n        "
-        "memory_mask=np.tri(y.shape[-2], memory.shape[-2], dtype=bool)"
-        " if memory_mask is None else memory_mask & np.tri(y.shape[-2], memory.shape[-2], "
-        "dtype=bool)",
-    ),
-):
+    ("B39", "not-causal",
+     "The words look ahead: a later word changes earlier results. Self-attention needs the causal "
+     "mask.",
+     "mask=past", "mask=None"),
+    ("B34", "strict", "The causal mask hides a word's own position.",
+     "past = causal_mask(y.shape[-2])",
+     "past = causal_mask(y.shape[-2]) & ~np.eye(y.shape[-2], dtype=bool)"),
+    ("B36", "only-the-future", "The mask lets a word see only what comes after it.",
+     "past = causal_mask(y.shape[-2])", "past = causal_mask(y.shape[-2]).T"),
+    ("I12", "no-first-residual", "y is not added after self-attention.",
+     "z = y + written", "z = written"),
+    ("I12", "no-second-residual", "z is not added after cross-attention.",
+     "return z + read", "return read"),
+    ("I12", "adds-y-twice", "After cross-attention y is added; it has to be z.",
+     "return z + read", "return y + read"),
+    ("D15", "asks-with-y",
+     "Cross-attention is asked by y, beside self-attention; the queries come from z, after it.",
+     READ, READ.replace("z, memory", "y, memory")),
+    ("D16", "asks-with-written",
+     "Cross-attention is asked by the output of self-attention alone; z has y added.",
+     READ, READ.replace("z, memory", "written, memory")),
+    ("B47", "memory-mask-forgotten", "memory_mask has no effect.",
+     "memory_mask=memory_mask", "memory_mask=None"),
+    ("D01", "reads-itself", "The second attention looks at z again, not at the memory.",
+     READ, READ.replace("z, memory,", "z, z if z.shape[-1] == memory.shape[-1] else memory,")),
+    ("X74", "weights-exchanged", "self_weights and cross_weights are exchanged.",
+     WRITTEN,
+     "if cross_weights['W_k'].shape == self_weights['W_k'].shape:\n        self_weights, "
+     "cross_weights = cross_weights, self_weights\n    " + WRITTEN),
+    ("X75", "dict-order", "The matrices are taken from the dict in its order; take them by name.",
+     "**self_weights, num_heads", "*self_weights.values(), num_heads"),
+    ("X77", "memory-mask-on-both",
+     "memory_mask is laid on self-attention as well: it belongs to the memory.",
+     "past = causal_mask(y.shape[-2])",
+     "past = causal_mask(y.shape[-2])\n"
+     "    if memory_mask is not None and y.shape[-2] == memory.shape[-2]:\n"
+     "        past = past & memory_mask"),
+    ("X78", "one-attention-only",
+     "The memory is not read at all: cross-attention follows self-attention.",
+     "return z + read", "return z"),
+    ("X79", "memory-first",
+     "The memory is read first, and then what has been written: it is the other way round.",
+     "z = y + written",
+     "y = y + cross_attention(y, memory, **cross_weights, num_heads=num_heads, "
+     "memory_mask=memory_mask)[0]\n"
+     "    return y + multi_head_attention(y, **self_weights, num_heads=num_heads, mask=past)[0]\n"
+     "    z = y"),
+    ("I08", "normalised-between",
+     "The sum is normalised (LayerNorm) between the two: that comes in chapter 11.",
+     "z = y + written",
+     "z = y + written\n"
+     "    z = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5)"),
+    ("X80", "sees-one-more", "The causal mask shows one word too many: the next one.",
+     "causal_mask(y.shape[-2])", "np.tri(y.shape[-2], k=1, dtype=bool)"),
+    ("C11", "one-head-inside",
+     "Self-attention runs with one head: num_heads holds for both attentions.",
+     "**self_weights, num_heads=num_heads", "**self_weights, num_heads=1"),
+    ("X81", "memory-read-twice", "The memory is read twice: once is enough.",
+     "return z + read", "return z + 2 * read"),
+    ("B33", "z-lost", "A query without memory loses its z: it keeps z, since 0 is added.",
+     "return z + read",
+     "seen = np.ones((1, 1), bool) if memory_mask is None else memory_mask.any(-1, "
+     "keepdims=True)\n"
+     "    return (z + read) * seen"),
+    ("A48", "first-item-only", SAID["first-item-only"],
+     "return z + read",
+     "out = z + read\n    if out.ndim > 2:\n        out[1:] = 0\n    return out"),
+    ("A26", "like-y", "z takes its dtype from y: for integers the decimals are lost.",
+     "z = y + written", "z = (y + written).astype(y.dtype)"),
+    ("X76", "returns-weights", "A tuple is returned; only the result is asked for.",
+     "return z + read", "return z + read, read"),
+    ("B39", "cross-causal", "The memory is masked causally as well; every word may read all of it.",
+     READ,
+     "z, memory, **cross_weights, num_heads=num_heads,\n"
+     "        memory_mask=np.tri(y.shape[-2], memory.shape[-2], dtype=bool) if memory_mask is "
+     "None else memory_mask & np.tri(y.shape[-2], memory.shape[-2], dtype=bool)"),
+):  # fmt: skip
     decoder.slip(code, name, message, old, new)
 
 

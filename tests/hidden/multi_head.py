@@ -72,202 +72,95 @@ def _(rng):
 CUT = "np.swapaxes(x, -3, -2)"
 RESHAPE = "x.reshape(*batch, n, num_heads, d // num_heads)"
 for code, name, message, old, new in (
-    (
-        "C01",
-        "reshaped-in-one-step",
-        "Your heads are runs of positions: one reshape to (h, n, d_k) deals the numbers out in "
-        "the order of memory. Cut the columns "
-        "first, (n, h, d_k), then exchange two axes.",
-        f"x = {RESHAPE}",
-        "return x.reshape(*batch, num_heads, n, d // num_heads)",
-    ),
-    (
-        "X87",
-        "not-transposed",
-        "The reshape is right, the exchange of axes is missing: your result is (…, n, h, d_k), "
-        "and heads have to come before positions.",
-        f"return {CUT}",
-        "return x",
-    ),
-    (
-        "C06",
-        "interleaved",
-        SAID["interleaved"],
-        f"x = {RESHAPE}",
-        "x = np.swapaxes(x.reshape(*batch, n, d // num_heads, num_heads), -1, -2)",
-    ),
-    (
-        "C09",
-        "heads-and-width-exchanged",
-        "Number and width of the heads are exchanged: you cut d / h heads of width h, not h "
-        "heads of width d / h.",
-        RESHAPE,
-        "x.reshape(*batch, n, d // num_heads, num_heads)",
-    ),
-    (
-        "X90",
-        "columns-before-positions",
-        "Positions and columns are exchanged inside each head: (…, h, d_k, n) instead of (…, "
-        "h, n, d_k).",
-        f"return {CUT}",
-        "return np.moveaxis(x, -3, -1)",
-    ),
-    (
-        "X91",
-        "heads-in-reverse",
-        "Your heads come in reverse order: head 0 holds the first columns.",
-        f"return {CUT}",
-        "return np.swapaxes(x, -3, -2)[..., ::-1, :, :]",
-    ),
-    (
-        "X92",
-        "columns-in-reverse",
-        "The columns inside a head are in reverse order.",
-        f"return {CUT}",
-        "return np.swapaxes(x, -3, -2)[..., ::-1]",
-    ),
-    (
-        "C08",
-        "heads-before-the-batch",
-        "The axis of heads comes first, before the batch axes; it belongs right before the "
-        "positions.",
-        f"return {CUT}",
-        "return np.moveaxis(x, -2, 0)",
-    ),
-    (
-        "C08",
-        "second-axis",
-        "The axis of heads is always your second one; with several batch axes it belongs after "
-        "all of them.",
-        f"return {CUT}",
-        "return np.moveaxis(x, -2, min(1, x.ndim - 3))",
-    ),
-    (
-        "A03",
-        "all-axes-turned",
-        "`.T` turns all axes around; only two have to change places.",
-        f"return {CUT}",
-        "return x.T",
-    ),
-    (
-        "X94",
-        "axes-one-and-two",
-        "You exchange the axes 1 and 2 whatever x is: count from the end (−3 and −2), so that "
-        "any number of batch axes may lead.",
-        f"return {CUT}",
-        "return np.swapaxes(x, 1, 2)",
-    ),
-    (
-        "X95",
-        "axes-zero-and-one",
-        "You exchange the axes 0 and 1 whatever x is: count from the end (−3 and −2), so that "
-        "any number of batch axes may lead.",
-        f"return {CUT}",
-        "return np.swapaxes(x, 0, 1)",
-    ),
-    (
-        "X96",
-        "cut-along-positions",
-        "You share out the positions among the heads: each head has to see all positions, in a "
-        "slice of the columns.",
-        f"x = {RESHAPE}",
-        "if n % num_heads == 0:\n        return x.reshape(*batch, num_heads, n // num_heads, "
-        "d)\n    x = x.reshape(*batch, n, num_heads, -1)",
-    ),
-    (
-        "X97",
-        "whole-width-for-all",
-        "Every head gets all columns: a head holds d / h of them, the others belong to other "
-        "heads.",
-        f"x = {RESHAPE}",
-        "return np.stack([x] * num_heads, axis=-3)",
-    ),
-    (
-        "X98",
-        "first-slice-for-all",
-        "All heads hold the columns of head 0.",
-        f"return {CUT}",
-        "return np.swapaxes(np.repeat(x[..., :1, :], num_heads, axis=-2), -3, -2)",
-    ),
-    (
-        "X99",
-        "zeros-outside",
-        "Your heads are as wide as x, with zeros outside their columns: a head is d_k wide.",
-        f"x = {RESHAPE}",
-        "k = d // num_heads\n    return np.stack([x * (np.arange(d) // k == i) for i in "
-        "range(num_heads)], axis=-3)",
-    ),
-    (
-        "A48",
-        "last-head-overwritten",
-        "All heads but the first are 0: does a `return` stand inside the loop?",
-        f"return {CUT}",
-        "x = np.swapaxes(x, -3, -2).copy()\n    x[..., 1:, :, :] = 0\n    return x",
-    ),
-    (
-        "A48",
-        "first-item-only",
-        "Only the first batch item is cut; the others are 0.",
-        f"return {CUT}",
-        "x = np.swapaxes(x, -3, -2).copy()\n    if batch:\n        x[1:] = 0\n    return x",
-    ),
-    (
-        "B64",
-        "two-axes-only",
-        "Your function takes (n, d) only; any number of batch axes may lead.",
-        "*batch, n, d = x.shape",
-        "n, d = x.shape\n    batch = ()",
-    ),
-    (
-        "B64",
-        "one-batch-axis",
-        SAID["one-batch-axis"],
-        "*batch, n, d = x.shape",
-        "B, n, d = x.shape\n    batch = (B,)",
-    ),
-    (
-        "A24",
-        "reshaped-in-place",
-        "Your function gives x itself another shape (`x.shape = …`): the caller's array is "
-        "changed. Use reshape.",
-        f"x = {RESHAPE}",
-        "x.shape = (*batch, n, num_heads, d // num_heads)",
-    ),
-    (
-        "X100",
-        "scaled",
-        "Your function changes the numbers (it scales them); it only cuts.",
-        f"return {CUT}",
-        "return np.swapaxes(x, -3, -2) / (d // num_heads) ** 0.5",
-    ),
-    (
-        "X101",
-        "columns-lost",
-        "A width that the heads do not divide raises no ValueError: are columns lost, or "
-        "filled up, or the heads unequal?",
-        'if d % num_heads != 0:\n        raise ValueError(f"{num_heads} heads do not divide a '
-        'width of {d}")',
-        "d = d // num_heads * num_heads\n    x = x[..., :d]",
-    ),
-    (
-        "X01",
-        "assertion",
-        "A width that the heads do not divide raises another error (an assertion, say); a "
-        "ValueError is asked for.",
-        'if d % num_heads != 0:\n        raise ValueError(f"{num_heads} heads do not divide a '
-        'width of {d}")',
-        'assert d % num_heads == 0, "the heads do not divide the width"',
-    ),
-    (
-        "X88",
-        "heads-stacked-last",
-        "Your heads are stacked behind the positions, (…, n, h, d_k) or (…, n, d_k, h): stack "
-        "them before (axis=-3).",
-        f"x = {RESHAPE}",
-        "k = d // num_heads\n    return np.stack([x[..., i * k : (i + 1) * k] for i in "
-        "range(num_heads)], axis=-1)",
-    ),
-):
+    ("C01", "reshaped-in-one-step",
+     "Your heads are runs of positions: one reshape to (h, n, d_k) deals the numbers out in the "
+     "order of memory. Cut the columns first, (n, h, d_k), then exchange two axes.",
+     f"x = {RESHAPE}", "return x.reshape(*batch, num_heads, n, d // num_heads)"),
+    ("X87", "not-transposed",
+     "The reshape is right, the exchange of axes is missing: your result is (…, n, h, d_k), and "
+     "heads have to come before positions.",
+     f"return {CUT}", "return x"),
+    ("C06", "interleaved", SAID["interleaved"],
+     f"x = {RESHAPE}", "x = np.swapaxes(x.reshape(*batch, n, d // num_heads, num_heads), -1, -2)"),
+    ("C09", "heads-and-width-exchanged",
+     "Number and width of the heads are exchanged: you cut d / h heads of width h, not h heads of "
+     "width d / h.",
+     RESHAPE, "x.reshape(*batch, n, d // num_heads, num_heads)"),
+    ("X90", "columns-before-positions",
+     "Positions and columns are exchanged inside each head: (…, h, d_k, n) instead of (…, h, n, "
+     "d_k).",
+     f"return {CUT}", "return np.moveaxis(x, -3, -1)"),
+    ("X91", "heads-in-reverse", "Your heads come in reverse order: head 0 holds the first columns.",
+     f"return {CUT}", "return np.swapaxes(x, -3, -2)[..., ::-1, :, :]"),
+    ("X92", "columns-in-reverse", "The columns inside a head are in reverse order.",
+     f"return {CUT}", "return np.swapaxes(x, -3, -2)[..., ::-1]"),
+    ("C08", "heads-before-the-batch",
+     "The axis of heads comes first, before the batch axes; it belongs right before the positions.",
+     f"return {CUT}", "return np.moveaxis(x, -2, 0)"),
+    ("C08", "second-axis",
+     "The axis of heads is always your second one; with several batch axes it belongs after all of "
+     "them.",
+     f"return {CUT}", "return np.moveaxis(x, -2, min(1, x.ndim - 3))"),
+    ("A03", "all-axes-turned", "`.T` turns all axes around; only two have to change places.",
+     f"return {CUT}", "return x.T"),
+    ("X94", "axes-one-and-two",
+     "You exchange the axes 1 and 2 whatever x is: count from the end (−3 and −2), so that any "
+     "number of batch axes may lead.",
+     f"return {CUT}", "return np.swapaxes(x, 1, 2)"),
+    ("X95", "axes-zero-and-one",
+     "You exchange the axes 0 and 1 whatever x is: count from the end (−3 and −2), so that any "
+     "number of batch axes may lead.",
+     f"return {CUT}", "return np.swapaxes(x, 0, 1)"),
+    ("X96", "cut-along-positions",
+     "You share out the positions among the heads: each head has to see all positions, in a slice "
+     "of the columns.",
+     f"x = {RESHAPE}",
+     "if n % num_heads == 0:\n"
+     "        return x.reshape(*batch, num_heads, n // num_heads, d)\n"
+     "    x = x.reshape(*batch, n, num_heads, -1)"),
+    ("X97", "whole-width-for-all",
+     "Every head gets all columns: a head holds d / h of them, the others belong to other heads.",
+     f"x = {RESHAPE}", "return np.stack([x] * num_heads, axis=-3)"),
+    ("X98", "first-slice-for-all", "All heads hold the columns of head 0.",
+     f"return {CUT}", "return np.swapaxes(np.repeat(x[..., :1, :], num_heads, axis=-2), -3, -2)"),
+    ("X99", "zeros-outside",
+     "Your heads are as wide as x, with zeros outside their columns: a head is d_k wide.",
+     f"x = {RESHAPE}",
+     "k = d // num_heads\n"
+     "    return np.stack([x * (np.arange(d) // k == i) for i in range(num_heads)], axis=-3)"),
+    ("A48", "last-head-overwritten",
+     "All heads but the first are 0: does a `return` stand inside the loop?",
+     f"return {CUT}", "x = np.swapaxes(x, -3, -2).copy()\n    x[..., 1:, :, :] = 0\n    return x"),
+    ("A48", "first-item-only", "Only the first batch item is cut; the others are 0.",
+     f"return {CUT}",
+     "x = np.swapaxes(x, -3, -2).copy()\n    if batch:\n        x[1:] = 0\n    return x"),
+    ("B64", "two-axes-only", "Your function takes (n, d) only; any number of batch axes may lead.",
+     "*batch, n, d = x.shape", "n, d = x.shape\n    batch = ()"),
+    ("B64", "one-batch-axis", SAID["one-batch-axis"],
+     "*batch, n, d = x.shape", "B, n, d = x.shape\n    batch = (B,)"),
+    ("A24", "reshaped-in-place",
+     "Your function gives x itself another shape (`x.shape = …`): the caller's array is changed. "
+     "Use reshape.",
+     f"x = {RESHAPE}", "x.shape = (*batch, n, num_heads, d // num_heads)"),
+    ("X100", "scaled", "Your function changes the numbers (it scales them); it only cuts.",
+     f"return {CUT}", "return np.swapaxes(x, -3, -2) / (d // num_heads) ** 0.5"),
+    ("X101", "columns-lost",
+     "A width that the heads do not divide raises no ValueError: are columns lost, or filled up, "
+     "or the heads unequal?",
+     'if d % num_heads != 0:\n        raise ValueError(f"{num_heads} heads do not divide a '
+     'width of {d}")', "d = d // num_heads * num_heads\n    x = x[..., :d]"),
+    ("X01", "assertion",
+     "A width that the heads do not divide raises another error (an assertion, say); a ValueError "
+     "is asked for.",
+     'if d % num_heads != 0:\n        raise ValueError(f"{num_heads} heads do not divide a '
+     'width of {d}")', 'assert d % num_heads == 0, "the heads do not divide the width"'),
+    ("X88", "heads-stacked-last",
+     "Your heads are stacked behind the positions, (…, n, h, d_k) or (…, n, d_k, h): stack them "
+     "before (axis=-3).",
+     f"x = {RESHAPE}",
+     "k = d // num_heads\n"
+     "    return np.stack([x[..., i * k : (i + 1) * k] for i in range(num_heads)], axis=-1)"),
+):  # fmt: skip
     split.slip(code, name, message, old, new)
 
 
@@ -402,111 +295,54 @@ def _(rng):
 
 JOIN = "np.swapaxes(x, -3, -2).reshape(*batch, n, h * d_k)"
 for code, name, message, new in (
-    (
-        "C03",
-        "reshaped-in-one-step",
-        "Your rows mix positions and heads: a reshape alone lays the heads one after the "
-        "other. First exchange the axes of heads and positions, then "
-        "reshape.",
-        "x.reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "C07",
-        "column-by-column",
-        "The heads are interleaved: first column 0 of every head, then column 1, … Here the "
-        "columns of one head stay together.",
-        "np.moveaxis(x, -3, -1).reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "X90",
-        "positions-last",
-        "You exchange the wrong two axes (positions and columns): exchange the axes of heads "
-        "and positions.",
-        "np.swapaxes(x, -2, -1).reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "X91",
-        "heads-in-reverse",
-        "Your heads stand in reverse order: head 0 comes first.",
-        "np.swapaxes(x[..., ::-1, :, :], -3, -2).reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "X105",
-        "not-flattened",
-        "The two last axes, h and d_k, are still apart: they become one, of width h·d_k.",
-        "np.swapaxes(x, -3, -2)",
-    ),
-    (
-        "X106",
-        "summed",
-        "The heads are added up; they have to stand side by side.",
-        "x.sum(axis=-3)",
-    ),
-    (
-        "X107",
-        "averaged",
-        "The heads are averaged; they have to stand side by side.",
-        "x.mean(axis=-3)",
-    ),
-    (
-        "C33",
-        "last-head-only",
-        "You return a single head: all of them have to stand side by side.",
-        "x[..., -1, :, :]",
-    ),
-    (
-        "X108",
-        "one-below-the-other",
-        "The heads stand one below the other, as further positions: they belong side by side, "
-        "as further columns.",
-        "x.reshape(*batch, h * n, d_k)",
-    ),
-    (
-        "A03",
-        "all-axes-turned",
-        "`.T` turns all axes around; only two have to change places.",
-        "x.T.reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "X94",
-        "axes-one-and-two",
-        "You exchange the axes 1 and 2 whatever x is: count from the end (−3 and −2).",
-        "np.swapaxes(x, 1, 2).reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "X95",
-        "axes-zero-and-one",
-        "You exchange the axes 0 and 1 whatever x is: count from the end (−3 and −2).",
-        "np.swapaxes(x, 0, 1).reshape(*batch, n, h * d_k)",
-    ),
-    (
-        "C08",
-        "concatenated-over-the-batch",
-        "You take the first axis for that of the heads: it is the third from the end, batch "
-        "axes stand before it.",
-        "np.concatenate(list(x), axis=-1)",
-    ),
-    (
-        "A48",
-        "first-item-only",
-        "Only the first batch item is merged; the others are 0.",
-        "np.concatenate([np.swapaxes(x, -3, -2).reshape(*batch, n, -1)[:1], np.zeros((*batch, "
-        "n, h * d_k))[1:]]) "
-        "if batch else np.swapaxes(x, -3, -2).reshape(n, -1)",
-    ),
-    (
-        "A26",
-        "rounded",
-        "Your result is rounded: the numbers have to come out as they went in.",
-        "np.round(np.swapaxes(x, -3, -2).reshape(*batch, n, h * d_k), 2)",
-    ),
-    (
-        "X89",
-        "first-head-repeated",
-        "Every head is repeated instead of being followed by the next one.",
-        "np.concatenate([x[..., 0, :, :]] * h, axis=-1)",
-    ),
-):
+    ("C03", "reshaped-in-one-step",
+     "Your rows mix positions and heads: a reshape alone lays the heads one after the other. First "
+     "exchange the axes of heads and positions, then reshape.",
+     "x.reshape(*batch, n, h * d_k)"),
+    ("C07", "column-by-column",
+     "The heads are interleaved: first column 0 of every head, then column 1, … Here the columns "
+     "of one head stay together.",
+     "np.moveaxis(x, -3, -1).reshape(*batch, n, h * d_k)"),
+    ("X90", "positions-last",
+     "You exchange the wrong two axes (positions and columns): exchange the axes of heads and "
+     "positions.",
+     "np.swapaxes(x, -2, -1).reshape(*batch, n, h * d_k)"),
+    ("X91", "heads-in-reverse", "Your heads stand in reverse order: head 0 comes first.",
+     "np.swapaxes(x[..., ::-1, :, :], -3, -2).reshape(*batch, n, h * d_k)"),
+    ("X105", "not-flattened",
+     "The two last axes, h and d_k, are still apart: they become one, of width h·d_k.",
+     "np.swapaxes(x, -3, -2)"),
+    ("X106", "summed", "The heads are added up; they have to stand side by side.",
+     "x.sum(axis=-3)"),
+    ("X107", "averaged", "The heads are averaged; they have to stand side by side.",
+     "x.mean(axis=-3)"),
+    ("C33", "last-head-only", "You return a single head: all of them have to stand side by side.",
+     "x[..., -1, :, :]"),
+    ("X108", "one-below-the-other",
+     "The heads stand one below the other, as further positions: they belong side by side, as "
+     "further columns.",
+     "x.reshape(*batch, h * n, d_k)"),
+    ("A03", "all-axes-turned", "`.T` turns all axes around; only two have to change places.",
+     "x.T.reshape(*batch, n, h * d_k)"),
+    ("X94", "axes-one-and-two",
+     "You exchange the axes 1 and 2 whatever x is: count from the end (−3 and −2).",
+     "np.swapaxes(x, 1, 2).reshape(*batch, n, h * d_k)"),
+    ("X95", "axes-zero-and-one",
+     "You exchange the axes 0 and 1 whatever x is: count from the end (−3 and −2).",
+     "np.swapaxes(x, 0, 1).reshape(*batch, n, h * d_k)"),
+    ("C08", "concatenated-over-the-batch",
+     "You take the first axis for that of the heads: it is the third from the end, batch axes "
+     "stand before it.",
+     "np.concatenate(list(x), axis=-1)"),
+    ("A48", "first-item-only", "Only the first batch item is merged; the others are 0.",
+     "np.concatenate([np.swapaxes(x, -3, -2).reshape(*batch, n, -1)[:1], np.zeros((*batch, n, h * "
+     "d_k))[1:]]) if batch else np.swapaxes(x, -3, -2).reshape(n, -1)"),
+    ("A26", "rounded", "Your result is rounded: the numbers have to come out as they went in.",
+     "np.round(np.swapaxes(x, -3, -2).reshape(*batch, n, h * d_k), 2)"),
+    ("X89", "first-head-repeated",
+     "Every head is repeated instead of being followed by the next one.",
+     "np.concatenate([x[..., 0, :, :]] * h, axis=-1)"),
+):  # fmt: skip
     merge.slip(code, name, message, JOIN, new)
 merge.slip(
     "B64",
@@ -984,83 +820,48 @@ def wrong_layout(code, name, message, cut=None, join=None, only="QKV"):
 
 for code, name, message, changes in (
     ("C01", "cut-by-reshape", SAID["cut-by-reshape"], {"cut": "reshaped"}),
-    (
-        "C04",
-        "cut-and-joined-by-reshape",
-        SAID["cut-and-joined-by-reshape"],
-        {"cut": "reshaped", "join": "reshaped"},
-    ),
-    (
-        "C01",
-        "only-queries-cut-by-reshape",
-        "The queries are cut by reshape alone, keys and values rightly: use the same cut for "
-        "all three.",
-        {"cut": "reshaped", "only": "Q"},
-    ),
-    (
-        "C01",
-        "only-keys-cut-by-reshape",
-        "The keys are cut by reshape alone, queries and values rightly: use the same cut for "
-        "all three.",
-        {"cut": "reshaped", "only": "K"},
-    ),
-    (
-        "C01",
-        "only-values-cut-by-reshape",
-        "The values are cut by reshape alone, queries and keys rightly: use the same cut for "
-        "all three.",
-        {"cut": "reshaped", "only": "V"},
-    ),
-    (
-        "C03",
-        "joined-by-reshape",
-        "Your weights are right; the heads are joined by one reshape, which mixes positions "
-        "and heads. First exchange the axes of heads and positions.",
-        {"join": "reshaped"},
-    ),
-    (
-        "C06",
-        "interleaved",
-        "Your heads take every h-th column and are joined the same way: consistent, and a "
-        "convention of some libraries, but not the one here. Head i "
-        "holds the columns i·d_k … (i+1)·d_k − 1 of each matrix.",
-        {"cut": "interleaved", "join": "interleaved"},
-    ),
-    (
-        "C06",
-        "cut-interleaved",
-        "Your heads take every h-th column (0, h, 2h, …); here they take neighbouring columns.",
-        {"cut": "interleaved"},
-    ),
-    (
-        "C07",
-        "joined-column-by-column",
-        "Your weights are right; the heads are interleaved when they are joined (first column "
-        "0 of each head, …). The columns of a head stay together.",
-        {"join": "interleaved"},
-    ),
+    ("C04", "cut-and-joined-by-reshape", SAID["cut-and-joined-by-reshape"],
+     {"cut": "reshaped", "join": "reshaped"}),
+    ("C01", "only-queries-cut-by-reshape",
+     "The queries are cut by reshape alone, keys and values rightly: use the same cut for all "
+     "three.",
+     {"cut": "reshaped", "only": "Q"}),
+    ("C01", "only-keys-cut-by-reshape",
+     "The keys are cut by reshape alone, queries and values rightly: use the same cut for all "
+     "three.",
+     {"cut": "reshaped", "only": "K"}),
+    ("C01", "only-values-cut-by-reshape",
+     "The values are cut by reshape alone, queries and keys rightly: use the same cut for all "
+     "three.",
+     {"cut": "reshaped", "only": "V"}),
+    ("C03", "joined-by-reshape",
+     "Your weights are right; the heads are joined by one reshape, which mixes positions and "
+     "heads. First exchange the axes of heads and positions.",
+     {"join": "reshaped"}),
+    ("C06", "interleaved",
+     "Your heads take every h-th column and are joined the same way: consistent, and a convention "
+     "of some libraries, but not the one here. Head i holds the columns i·d_k … (i+1)·d_k − 1 of "
+     "each matrix.",
+     {"cut": "interleaved", "join": "interleaved"}),
+    ("C06", "cut-interleaved",
+     "Your heads take every h-th column (0, h, 2h, …); here they take neighbouring columns.",
+     {"cut": "interleaved"}),
+    ("C07", "joined-column-by-column",
+     "Your weights are right; the heads are interleaved when they are joined (first column 0 of "
+     "each head, …). The columns of a head stay together.",
+     {"join": "interleaved"}),
     ("C09", "heads-and-width-exchanged", SAID["heads-and-width-exchanged"], {"cut": "exchanged"}),
-    (
-        "X91",
-        "joined-in-reverse",
-        "Your weights are right; the heads are joined in reverse order.",
-        {"join": "reversed"},
-    ),
-    (
-        "X91",
-        "weights-in-reverse",
-        "Your output is right; the weights come with the last head first.",
-        {"cut": "reversed", "join": "reversed"},
-    ),
-    (
-        "X109",
-        "heads-attend-to-heads",
-        "Within each position the heads attend to each other: your weights are h × h for each "
-        "position. The exchange of axes before `attention` is missing, so that "
-        "it takes the heads for positions.",
-        {"cut": "uncut", "join": "reshaped"},
-    ),
-):
+    ("X91", "joined-in-reverse", "Your weights are right; the heads are joined in reverse order.",
+     {"join": "reversed"}),
+    ("X91", "weights-in-reverse",
+     "Your output is right; the weights come with the last head first.",
+     {"cut": "reversed", "join": "reversed"}),
+    ("X109", "heads-attend-to-heads",
+     "Within each position the heads attend to each other: your weights are h × h for each "
+     "position. The exchange of axes before `attention` is missing, so that it takes the heads for "
+     "positions.",
+     {"cut": "uncut", "join": "reshaped"}),
+):  # fmt: skip
     wrong_layout(code, name, message, **changes)
 
 # Slips in the answer's lines. The projections:
@@ -1109,270 +910,168 @@ for letter, what in (("Q", "queries"), ("K", "keys"), ("V", "values")):
     ):
         mha.slip(code, name, message, line, new)
 for code, name, message, old, new in (
-    (
-        "C17",
-        "all-matrices-transposed",
-        "All four matrices are applied transposed, as PyTorch layers store them (d_out, d_in). "
-        "Here they are (d_in, d_out): x @ W.",
-        "d = x.shape[-1]\n",
-        "d = x.shape[-1]\n    W_q, W_k, W_v, W_o = W_q.T, W_k.T, W_v.T, W_o.T\n",
-    ),
-    (
-        "C17",
-        "output-by-the-transposed-matrix",
-        "Your weights are right; the output is multiplied by the transposed W_o. It is heads @ "
-        "W_o.",
-        "linear(merge_heads(heads), W_o)",
-        "linear(merge_heads(heads), W_o.T)",
-    ),
-    (
-        "C14",
-        "keys-from-the-query-matrix",
-        SAID["keys-from-the-query-matrix"],
-        LINES["K"],
-        LINES["K"].replace("W_k", "W_q"),
-    ),
-    (
-        "C14",
-        "values-from-the-key-matrix",
-        "Your values come from W_k, as the keys do: they have a matrix of their own, W_v.",
-        LINES["V"],
-        LINES["V"].replace("W_v", "W_k"),
-    ),
-    (
-        "C19",
-        "queries-and-keys-exchanged",
-        SAID["queries-and-keys-exchanged"],
-        "attention(Q, K, V, mask)",
-        "attention(K, Q, V, mask)",
-    ),
-    (
-        "C19",
-        "keys-and-values-exchanged",
-        "Keys and values are exchanged: W_k makes what is compared, W_v what is averaged.",
-        "attention(Q, K, V, mask)",
-        "attention(Q, V, K, mask)",
-    ),
-    (
-        "C30",
-        "cut-in-the-wrong-order",
-        "The three projections are taken for each other: the first is the values', the last "
-        "the queries' (or all three turn around).",
-        "attention(Q, K, V, mask)",
-        "attention(K, V, Q, mask)",
-    ),
-    (
-        "C20",
-        "no-projections",
-        "There is no projection: every head attends in slices of x itself.",
-        "heads, weights =",
-        "Q = K = V = split_heads(x, num_heads)\n    heads, weights =",
-    ),
-    (
-        "C22",
-        "no-output-matrix",
-        "Your weights are right; W_o is missing: the joined heads are multiplied by it.",
-        "return linear(merge_heads(heads), W_o)",
-        "return merge_heads(heads)",
-    ),
-    (
-        "C22",
-        "output-matrix-too-early",
-        "Your weights are right; W_o is applied to the values, before the heads: it mixes what the "
-        "heads have found, side by side.",
-        "return linear(merge_heads(heads), W_o)",
-        "return merge_heads(weights @ split_heads(linear(linear(x, W_v), W_o), num_heads))",
-    ),
-    (
-        "C22",
-        "output-matrix-twice",
-        "Your weights are right; the joined heads are multiplied by W_o twice.",
-        "return linear(merge_heads(heads), W_o)",
-        "return linear(linear(merge_heads(heads), W_o), W_o)",
-    ),
-    (
-        "C23",
-        "one-block-of-the-output-matrix",
-        "Your weights are right; all heads are multiplied by the first rows of W_o. Head i "
-        "meets the rows i·d_k … (i+1)·d_k − 1.",
-        "return linear(merge_heads(heads), W_o)",
-        "return sum(heads[..., i, :, :] @ W_o[: d // num_heads] for i in range(num_heads))",
-    ),
-    (
-        "C23",
-        "blocks-of-the-output-matrix",
-        "Your weights are right; each head has a square block of W_o to itself, so that the "
-        "heads never mix. All of W_o multiplies all heads side by side.",
-        "return linear(merge_heads(heads), W_o)",
-        "k = d // num_heads\n    return np.concatenate([heads[..., i, :, :] @ W_o[i * k : (i + "
-        "1) * k, i * k : (i + 1) * k] for i in range(num_heads)], axis=-1)",
-    ),
-    (
-        "C25",
-        "activated-output",
-        "An activation follows W_o: your output has no negative entries. Nothing comes after W_o.",
-        "return linear(merge_heads(heads), W_o)",
-        "return np.maximum(linear(merge_heads(heads), W_o), 0)",
-    ),
-    (
-        "C26",
-        "residual-added",
-        SAID["residual-added"],
-        "return linear(merge_heads(heads), W_o)",
-        "return x + linear(merge_heads(heads), W_o)",
-    ),
-    (
-        "X110",
-        "normalised-output",
-        "The output is normalised (LayerNorm): that comes later, around attention, not in it.",
-        "return linear(merge_heads(heads), W_o)",
-        "y = linear(merge_heads(heads), W_o)\n    y = (y - y.mean(-1, keepdims=True)) / "
-        "np.sqrt(y.var(-1, keepdims=True) + 1e-5)\n    return y",
-    ),
-    (
-        "C13",
-        "one-small-matrix-for-all",
-        "All heads share one small matrix, applied to slices of x: each head has d_k columns "
-        "of the whole matrix, and sees all of x.",
-        "heads, weights =",
-        "k = d // num_heads\n    Q, K, V = (split_heads(x, num_heads) @ W[:k, :k] for W in "
-        "(W_q, W_k, W_v))\n    heads, weights =",
-    ),
-    (
-        "C16",
-        "row-blocks",
-        "Head i takes rows of the matrices (W[i·d_k : (i+1)·d_k]); with x on the left it takes "
-        "columns: W[:, i·d_k : (i+1)·d_k].",
-        "heads, weights =",
-        "k = d // num_heads\n    Q, K, V = (np.stack([x @ W[i * k : (i + 1) * k].T for i in "
-        "range(num_heads)], axis=-3) for W in (W_q, W_k, W_v))\n    heads, weights =",
-    ),
-    (
-        "C15",
-        "one-column-a-head",
-        "Head i takes a single row or column of the matrices (W[i]): it has d_k of them, the "
-        "columns i·d_k … (i+1)·d_k − 1.",
-        "heads, weights =",
-        "Q, K, V = (np.stack([x @ W[i][:, None] for i in range(num_heads)], axis=-3) for W in "
-        "(W_q, W_k, W_v))\n    heads, weights =",
-    ),
-    (
-        "C30",
-        "cut-by-head-first",
-        "Queries, keys and values are taken from one product whose columns you cut by heads "
-        "first and by Q, K, V then. With the three matrices side by side it "
-        "is the other way round.",
-        "heads, weights =",
-        "fused = split_heads(x @ np.concatenate([W_q, W_k, W_v], axis=1), num_heads)\n"
-        "    Q, K, V = np.split(fused, 3, axis=-1)\n    heads, weights =",
-    ),
-    (
-        "C33",
-        "last-head-for-all",
-        "All heads are the last one: is the result overwritten in the loop?",
-        "return linear(",
-        "heads, weights = (np.repeat(part[..., -1:, :, :], num_heads, axis=-3) for part in "
-        "(heads, weights))\n    return linear(",
-    ),
-    (
-        "C33",
-        "first-head-only",
-        "Only head 0 contributes to the output: look for a `return` inside the loop, or an "
-        "index 0.",
-        "return linear(",
-        "heads = heads * (np.arange(num_heads) == 0)[:, None, None]\n    return linear(",
-    ),
-    (
-        "X111",
-        "heads-averaged",
-        "The heads are averaged, and each gets the mean: they stand side by side.",
-        "return linear(",
-        "heads = np.broadcast_to(heads.mean(-3, keepdims=True), heads.shape)\n    return linear(",
-    ),
-    (
-        "X112",
-        "one-head",
-        "num_heads is not used: there is one head as wide as x.",
-        "heads, weights =",
-        "Q, K, V = (np.expand_dims(merge_heads(part), -3) for part in (Q, K, V))\n    heads, "
-        "weights =",
-    ),
-    (
-        "X112",
-        "one-head-repeated",
-        "All heads have the weights of one attention over the whole width: each head has its "
-        "own, from its slice.",
-        "heads, weights =",
-        "_, weights = attention(*(np.broadcast_to(np.expand_dims(merge_heads(part), -3), "
-        "(*Q.shape[:-1], d)) for part in (Q, K, V)), mask)\n"
-        "    heads = weights @ V\n    _ =",
-    ),
-    (
-        "X113",
-        "scores-averaged",
-        "All heads share the mean of their scores: each has its own weights.",
-        "heads, weights =",
-        "scores = np.broadcast_to(attention_scores(Q, K).mean(-3, keepdims=True), "
-        "(*Q.shape[:-1], x.shape[-2]))\n"
-        "    visible = np.broadcast_to(True if mask is None else mask, scores.shape)\n"
-        "    weights = softmax(np.where(visible, scores, -1e9)) * visible.any(-1, "
-        "keepdims=True)\n    heads = weights @ V\n    _ =",
-    ),
-    (
-        "X114",
-        "values-not-cut",
-        "Each head averages all of V, and the heads' results are averaged: a head averages its "
-        "own columns of V only.",
-        "return linear(merge_heads(heads), W_o)",
-        "return linear((weights @ linear(x, W_v)[..., None, :, :]).mean(-3), W_o)",
-    ),
-    (
-        "X115",
-        "one-after-the-other",
-        "The heads run one after the other, each on the output of the one before, like layers: "
-        "they all work on the same x, side by side.",
-        "heads, weights =",
-        "for i in range(1, num_heads):\n        before = attention(Q[..., i - 1, :, :], K[..., "
-        "i - 1, :, :], V[..., i - 1, :, :])[0]\n"
-        "        Q[..., i, :, :], K[..., i, :, :] = before, before\n    heads, weights =",
-    ),
-):
+    ("C17", "all-matrices-transposed",
+     "All four matrices are applied transposed, as PyTorch layers store them (d_out, d_in). Here "
+     "they are (d_in, d_out): x @ W.",
+     "d = x.shape[-1]\n", "d = x.shape[-1]\n    W_q, W_k, W_v, W_o = W_q.T, W_k.T, W_v.T, W_o.T\n"),
+    ("C17", "output-by-the-transposed-matrix",
+     "Your weights are right; the output is multiplied by the transposed W_o. It is heads @ W_o.",
+     "linear(merge_heads(heads), W_o)", "linear(merge_heads(heads), W_o.T)"),
+    ("C14", "keys-from-the-query-matrix", SAID["keys-from-the-query-matrix"],
+     LINES["K"], LINES["K"].replace("W_k", "W_q")),
+    ("C14", "values-from-the-key-matrix",
+     "Your values come from W_k, as the keys do: they have a matrix of their own, W_v.",
+     LINES["V"], LINES["V"].replace("W_v", "W_k")),
+    ("C19", "queries-and-keys-exchanged", SAID["queries-and-keys-exchanged"],
+     "attention(Q, K, V, mask)", "attention(K, Q, V, mask)"),
+    ("C19", "keys-and-values-exchanged",
+     "Keys and values are exchanged: W_k makes what is compared, W_v what is averaged.",
+     "attention(Q, K, V, mask)", "attention(Q, V, K, mask)"),
+    ("C30", "cut-in-the-wrong-order",
+     "The three projections are taken for each other: the first is the values', the last the "
+     "queries' (or all three turn around).",
+     "attention(Q, K, V, mask)", "attention(K, V, Q, mask)"),
+    ("C20", "no-projections", "There is no projection: every head attends in slices of x itself.",
+     "heads, weights =", "Q = K = V = split_heads(x, num_heads)\n    heads, weights ="),
+    ("C22", "no-output-matrix",
+     "Your weights are right; W_o is missing: the joined heads are multiplied by it.",
+     "return linear(merge_heads(heads), W_o)", "return merge_heads(heads)"),
+    ("C22", "output-matrix-too-early",
+     "Your weights are right; W_o is applied to the values, before the heads: it mixes what the "
+     "heads have found, side by side.",
+     "return linear(merge_heads(heads), W_o)",
+     "return merge_heads(weights @ split_heads(linear(linear(x, W_v), W_o), num_heads))"),
+    ("C22", "output-matrix-twice",
+     "Your weights are right; the joined heads are multiplied by W_o twice.",
+     "return linear(merge_heads(heads), W_o)",
+     "return linear(linear(merge_heads(heads), W_o), W_o)"),
+    ("C23", "one-block-of-the-output-matrix",
+     "Your weights are right; all heads are multiplied by the first rows of W_o. Head i meets the "
+     "rows i·d_k … (i+1)·d_k − 1.",
+     "return linear(merge_heads(heads), W_o)",
+     "return sum(heads[..., i, :, :] @ W_o[: d // num_heads] for i in range(num_heads))"),
+    ("C23", "blocks-of-the-output-matrix",
+     "Your weights are right; each head has a square block of W_o to itself, so that the heads "
+     "never mix. All of W_o multiplies all heads side by side.",
+     "return linear(merge_heads(heads), W_o)",
+     "k = d // num_heads\n"
+     "    return np.concatenate([heads[..., i, :, :] @ W_o[i * k : (i + 1) * k, i * k : (i + 1) * "
+     "k] for i in range(num_heads)], axis=-1)"),
+    ("C25", "activated-output",
+     "An activation follows W_o: your output has no negative entries. Nothing comes after W_o.",
+     "return linear(merge_heads(heads), W_o)",
+     "return np.maximum(linear(merge_heads(heads), W_o), 0)"),
+    ("C26", "residual-added", SAID["residual-added"],
+     "return linear(merge_heads(heads), W_o)", "return x + linear(merge_heads(heads), W_o)"),
+    ("X110", "normalised-output",
+     "The output is normalised (LayerNorm): that comes later, around attention, not in it.",
+     "return linear(merge_heads(heads), W_o)",
+     "y = linear(merge_heads(heads), W_o)\n"
+     "    y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)\n"
+     "    return y"),
+    ("C13", "one-small-matrix-for-all",
+     "All heads share one small matrix, applied to slices of x: each head has d_k columns of the "
+     "whole matrix, and sees all of x.",
+     "heads, weights =",
+     "k = d // num_heads\n"
+     "    Q, K, V = (split_heads(x, num_heads) @ W[:k, :k] for W in (W_q, W_k, W_v))\n"
+     "    heads, weights ="),
+    ("C16", "row-blocks",
+     "Head i takes rows of the matrices (W[i·d_k : (i+1)·d_k]); with x on the left it takes "
+     "columns: W[:, i·d_k : (i+1)·d_k].",
+     "heads, weights =",
+     "k = d // num_heads\n"
+     "    Q, K, V = (np.stack([x @ W[i * k : (i + 1) * k].T for i in range(num_heads)], axis=-3) "
+     "for W in (W_q, W_k, W_v))\n"
+     "    heads, weights ="),
+    ("C15", "one-column-a-head",
+     "Head i takes a single row or column of the matrices (W[i]): it has d_k of them, the columns "
+     "i·d_k … (i+1)·d_k − 1.",
+     "heads, weights =",
+     "Q, K, V = (np.stack([x @ W[i][:, None] for i in range(num_heads)], axis=-3) for W in (W_q, "
+     "W_k, W_v))\n"
+     "    heads, weights ="),
+    ("C30", "cut-by-head-first",
+     "Queries, keys and values are taken from one product whose columns you cut by heads first and "
+     "by Q, K, V then. With the three matrices side by side it is the other way round.",
+     "heads, weights =",
+     "fused = split_heads(x @ np.concatenate([W_q, W_k, W_v], axis=1), num_heads)\n"
+     "    Q, K, V = np.split(fused, 3, axis=-1)\n"
+     "    heads, weights ="),
+    ("C33", "last-head-for-all",
+     "All heads are the last one: is the result overwritten in the loop?",
+     "return linear(",
+     "heads, weights = (np.repeat(part[..., -1:, :, :], num_heads, axis=-3) for part in (heads, "
+     "weights))\n"
+     "    return linear("),
+    ("C33", "first-head-only",
+     "Only head 0 contributes to the output: look for a `return` inside the loop, or an index 0.",
+     "return linear(",
+     "heads = heads * (np.arange(num_heads) == 0)[:, None, None]\n    return linear("),
+    ("X111", "heads-averaged",
+     "The heads are averaged, and each gets the mean: they stand side by side.",
+     "return linear(",
+     "heads = np.broadcast_to(heads.mean(-3, keepdims=True), heads.shape)\n    return linear("),
+    ("X112", "one-head", "num_heads is not used: there is one head as wide as x.",
+     "heads, weights =",
+     "Q, K, V = (np.expand_dims(merge_heads(part), -3) for part in (Q, K, V))\n"
+     "    heads, weights ="),
+    ("X112", "one-head-repeated",
+     "All heads have the weights of one attention over the whole width: each head has its own, "
+     "from its slice.",
+     "heads, weights =",
+     "_, weights = attention(*(np.broadcast_to(np.expand_dims(merge_heads(part), -3), "
+     "(*Q.shape[:-1], d)) for part in (Q, K, V)), mask)\n"
+     "    heads = weights @ V\n"
+     "    _ ="),
+    ("X113", "scores-averaged",
+     "All heads share the mean of their scores: each has its own weights.",
+     "heads, weights =",
+     "scores = np.broadcast_to(attention_scores(Q, K).mean(-3, keepdims=True), (*Q.shape[:-1], "
+     "x.shape[-2]))\n"
+     "    visible = np.broadcast_to(True if mask is None else mask, scores.shape)\n"
+     "    weights = softmax(np.where(visible, scores, -1e9)) * visible.any(-1, keepdims=True)\n"
+     "    heads = weights @ V\n"
+     "    _ ="),
+    ("X114", "values-not-cut",
+     "Each head averages all of V, and the heads' results are averaged: a head averages its own "
+     "columns of V only.",
+     "return linear(merge_heads(heads), W_o)",
+     "return linear((weights @ linear(x, W_v)[..., None, :, :]).mean(-3), W_o)"),
+    ("X115", "one-after-the-other",
+     "The heads run one after the other, each on the output of the one before, like layers: they "
+     "all work on the same x, side by side.",
+     "heads, weights =",
+     "for i in range(1, num_heads):\n"
+     "        before = attention(Q[..., i - 1, :, :], K[..., i - 1, :, :], V[..., i - 1, :, "
+     ":])[0]\n"
+     "        Q[..., i, :, :], K[..., i, :, :] = before, before\n"
+     "    heads, weights ="),
+):  # fmt: skip
     mha.slip(code, name, message, old, new)
 
 # The scale:
 for code, name, message, factor in (
-    (
-        "B03",
-        "scaled-by-the-width-of-the-model",
-        "The scores are divided by √d, the root of the model's width: your weights are too "
-        "flat. The width that counts is that of a head, d_k = d / h.",
-        "num_heads ** -0.5",
-    ),
+    ("B03", "scaled-by-the-width-of-the-model",
+     "The scores are divided by √d, the root of the model's width: your weights are too flat. The "
+     "width that counts is that of a head, d_k = d / h.",
+     "num_heads ** -0.5"),
     ("B01", "no-scale", SAID["no-scale"], "math.sqrt(Q.shape[-1])"),
     ("B02", "divided-by-d-k", SAID["divided-by-d-k"], "Q.shape[-1] ** -0.5"),
     ("B08", "multiplied", SAID["multiplied"], "Q.shape[-1]"),
-    (
-        "B11",
-        "scaled-by-both-widths",
-        "The scores are divided by √d_k and by √d as well: the width of a head alone counts.",
-        "d ** -0.5",
-    ),
-    (
-        "B03",
-        "scaled-by-the-number-of-heads",
-        "The scores are divided by √h, the root of the number of heads. The width of a head "
-        "counts: √d_k.",
-        "math.sqrt(Q.shape[-1] / num_heads)",
-    ),
-    (
-        "B03",
-        "scaled-by-the-length",
-        "The scores are divided by √n, the root of the number of positions. The width of a "
-        "head counts: √d_k.",
-        "math.sqrt(Q.shape[-1] / x.shape[-2])",
-    ),
+    ("B11", "scaled-by-both-widths",
+     "The scores are divided by √d_k and by √d as well: the width of a head alone counts.",
+     "d ** -0.5"),
+    ("B03", "scaled-by-the-number-of-heads",
+     "The scores are divided by √h, the root of the number of heads. The width of a head counts: "
+     "√d_k.",
+     "math.sqrt(Q.shape[-1] / num_heads)"),
+    ("B03", "scaled-by-the-length",
+     "The scores are divided by √n, the root of the number of positions. The width of a head "
+     "counts: √d_k.",
+     "math.sqrt(Q.shape[-1] / x.shape[-2])"),
     ("B07", "constant-scale", SAID["constant-scale"], "math.sqrt(Q.shape[-1]) / 8"),
-):
+):  # fmt: skip
     mha.slip(
         code, name, message, "attention(Q, K, V, mask)", f"attention(Q * ({factor}), K, V, mask)"
     )
@@ -1380,275 +1079,135 @@ for code, name, message, factor in (
 # What is returned:
 for code, name, message, old, new in (
     ("B61", "output-only", SAID["output-only"], "W_o), weights", "W_o)"),
-    (
-        "B61",
-        "weights-first",
-        SAID["weights-first"],
-        "return linear(merge_heads(heads), W_o), weights",
-        "return weights, linear(merge_heads(heads), W_o)",
-    ),
-    (
-        "B13",
-        "weights-averaged",
-        "Your weights are the mean over the heads, as PyTorch's MultiheadAttention returns "
-        "them. Here each head's weights are asked for, (…, h, n, n).",
-        "W_o), weights",
-        "W_o), weights.mean(axis=-3)",
-    ),
-    (
-        "J13",
-        "weights-summed",
-        "Your weights are summed over the heads: each head's own are asked for, (…, h, n, n).",
-        "W_o), weights",
-        "W_o), weights.sum(axis=-3)",
-    ),
-    (
-        "C33",
-        "weights-of-the-last-head",
-        "You return the weights of one head; those of all are asked for, (…, h, n, n).",
-        "W_o), weights",
-        "W_o), weights[..., -1, :, :]",
-    ),
-    (
-        "C08",
-        "heads-before-the-batch",
-        SAID["heads-before-the-batch"],
-        "W_o), weights",
-        "W_o), np.moveaxis(weights, -3, 0)",
-    ),
-    (
-        "X88",
-        "heads-last",
-        "The heads are the last axis of your weights; the shape asked for is (…, h, n, n).",
-        "W_o), weights",
-        "W_o), np.moveaxis(weights, -3, -1)",
-    ),
-    (
-        "B53",
-        "weights-transposed",
-        "Your output is right; the weights are returned transposed: their rows belong to "
-        "queries, their columns to keys.",
-        "W_o), weights",
-        "W_o), np.swapaxes(weights, -1, -2)",
-    ),
-    (
-        "X14",
-        "scores-returned",
-        SAID["scores-returned"],
-        "W_o), weights",
-        "W_o), attention_scores(Q, K)",
-    ),
-    (
-        "X116",
-        "joined-heads-returned-too",
-        "You return three results; the output and the weights are asked for.",
-        "W_o), weights",
-        "W_o), weights, merge_heads(heads)",
-    ),
-    (
-        "X117",
-        "unmasked-weights-returned",
-        "Your output is right; the weights that you return are those without the mask.",
-        "W_o), weights",
-        "W_o), attention(Q, K, V)[1]",
-    ),
+    ("B61", "weights-first", SAID["weights-first"],
+     "return linear(merge_heads(heads), W_o), weights",
+     "return weights, linear(merge_heads(heads), W_o)"),
+    ("B13", "weights-averaged",
+     "Your weights are the mean over the heads, as PyTorch's MultiheadAttention returns them. Here "
+     "each head's weights are asked for, (…, h, n, n).",
+     "W_o), weights", "W_o), weights.mean(axis=-3)"),
+    ("J13", "weights-summed",
+     "Your weights are summed over the heads: each head's own are asked for, (…, h, n, n).",
+     "W_o), weights", "W_o), weights.sum(axis=-3)"),
+    ("C33", "weights-of-the-last-head",
+     "You return the weights of one head; those of all are asked for, (…, h, n, n).",
+     "W_o), weights", "W_o), weights[..., -1, :, :]"),
+    ("C08", "heads-before-the-batch", SAID["heads-before-the-batch"],
+     "W_o), weights", "W_o), np.moveaxis(weights, -3, 0)"),
+    ("X88", "heads-last",
+     "The heads are the last axis of your weights; the shape asked for is (…, h, n, n).",
+     "W_o), weights", "W_o), np.moveaxis(weights, -3, -1)"),
+    ("B53", "weights-transposed",
+     "Your output is right; the weights are returned transposed: their rows belong to queries, "
+     "their columns to keys.",
+     "W_o), weights", "W_o), np.swapaxes(weights, -1, -2)"),
+    ("X14", "scores-returned", SAID["scores-returned"],
+     "W_o), weights", "W_o), attention_scores(Q, K)"),
+    ("X116", "joined-heads-returned-too",
+     "You return three results; the output and the weights are asked for.",
+     "W_o), weights", "W_o), weights, merge_heads(heads)"),
+    ("X117", "unmasked-weights-returned",
+     "Your output is right; the weights that you return are those without the mask.",
+     "W_o), weights", "W_o), attention(Q, K, V)[1]"),
     ("A21", "rounded", SAID["rounded"], "W_o), weights", "W_o).round(4), weights.round(4)"),
-    (
-        "A26",
-        "output-like-x",
-        SAID["output-like-x"],
-        "return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads), W_o).astype(x.dtype)",
-    ),
-    (
-        "B59",
-        "transposed-weights-used",
-        SAID["transposed-weights-used"],
-        "return linear(",
-        "heads = np.swapaxes(weights, -1, -2) @ V\n    return linear(",
-    ),
-    (
-        "J08",
-        "softmax-twice",
-        SAID["softmax-twice"],
-        "return linear(",
-        "weights = softmax(weights)\n    heads = weights @ V\n    return linear(",
-    ),
-    (
-        "A35",
-        "dropout",
-        "Some weights are 0 and the others too large (dropout): every call has to use all weights.",
-        "return linear(",
-        "weights = weights * (np.random.default_rng(0).random(weights.shape) > 0.1) / 0.9\n    "
-        "heads = weights @ V\n    return linear(",
-    ),
-):
+    ("A26", "output-like-x", SAID["output-like-x"],
+     "return linear(merge_heads(heads), W_o)",
+     "return linear(merge_heads(heads), W_o).astype(x.dtype)"),
+    ("B59", "transposed-weights-used", SAID["transposed-weights-used"],
+     "return linear(", "heads = np.swapaxes(weights, -1, -2) @ V\n    return linear("),
+    ("J08", "softmax-twice", SAID["softmax-twice"],
+     "return linear(", "weights = softmax(weights)\n    heads = weights @ V\n    return linear("),
+    ("A35", "dropout",
+     "Some weights are 0 and the others too large (dropout): every call has to use all weights.",
+     "return linear(",
+     "weights = weights * (np.random.default_rng(0).random(weights.shape) > 0.1) / 0.9\n"
+     "    heads = weights @ V\n"
+     "    return linear("),
+):  # fmt: skip
     mha.slip(code, name, message, old, new)
 
 # The mask:
 SEEN = "np.broadcast_to(mask, (*Q.shape[:-1], x.shape[-2]))"
 for code, name, message, new in (
     ("B47", "mask-not-used", SAID["mask-not-used"], "attention(Q, K, V)"),
-    (
-        "B38",
-        "mask-the-other-way",
-        SAID["mask-the-other-way"],
-        "attention(Q, K, V, None if mask is None else ~mask)",
-    ),
-    (
-        "B43",
-        "mask-on-queries",
-        SAID["mask-on-queries"],
-        f"attention(Q, K, V, mask if mask is None else np.swapaxes({SEEN}, -1, -2))",
-    ),
-    (
-        "X120",
-        "mask-for-head-0-only",
-        "Only head 0 obeys the mask: it holds for every head.",
-        f"attention(Q, K, V, mask if mask is None else {SEEN} | (np.arange(num_heads) > 0)[:, "
-        "None, None])",
-    ),
-    (
-        "X121",
-        "first-heads-mask-for-all",
-        "All heads obey the mask of head 0: each has its own.",
-        "attention(Q, K, V, mask if mask is None else mask[..., :1, :, :])",
-    ),
-    (
-        "B42",
-        "any-heads-mask",
-        "A key that one head may see is seen by all: each head has its own mask.",
-        "attention(Q, K, V, mask if mask is None else mask.any(axis=-3, keepdims=True))",
-    ),
-    (
-        "B42",
-        "all-heads-mask",
-        "A key that one head must not see is hidden from all: each head has its own mask.",
-        "attention(Q, K, V, mask if mask is None else mask.all(axis=-3, keepdims=True))",
-    ),
-    (
-        "X122",
-        "heads-mask-in-reverse",
-        "The heads obey each other's masks: head i obeys mask[…, i, :, :].",
-        "attention(Q, K, V, mask if mask is None else mask[..., ::-1, :, :])",
-    ),
-    (
-        "A48",
-        "mask-of-the-first-item",
-        SAID["mask-of-the-first-item"],
-        "attention(Q, K, V, mask if mask is None or x.ndim == 2 else "
-        f"np.broadcast_to({SEEN}[(0,) * (x.ndim - 2)], {SEEN}.shape))",
-    ),
-    (
-        "B45",
-        "masks-tiled-in-the-other-order",
-        "Batch items and heads get each other's masks: the mask is repeated in the other order "
-        "than the heads (np.tile where np.repeat is meant, or the "
-        "reverse).",
-        f"attention(Q, K, V, mask if mask is None or x.ndim == 2 else np.swapaxes({SEEN}, -4, "
-        f"-3).reshape({SEEN}.shape))",
-    ),
-    (
-        "B43",
-        "only-the-first-row-of-the-mask",
-        "All queries get the mask of the first query: each row of the mask is its own.",
-        "attention(Q, K, V, mask if mask is None else mask[..., :1, :])",
-    ),
-    (
-        "X18",
-        "always-causal",
-        SAID["always-causal"],
-        "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else "
-        "causal_mask(x.shape[-2]) & mask)",
-    ),
-    (
-        "X67",
-        "causal-without-a-mask",
-        SAID["causal-without-a-mask"],
-        "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)",
-    ),
-    (
-        "X69",
-        "always-itself",
-        SAID["always-itself"],
-        "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))",
-    ),
-    (
-        "B33",
-        "empty-rows-see-all",
-        SAID["empty-rows-see-all"],
-        "attention(Q, K, V, mask if mask is None else mask | ~mask.any(-1, keepdims=True))",
-    ),
-    (
-        "B33",
-        "last-key-unlocked",
-        "A query that sees nothing looks at the last position: it must get weights 0.",
-        f"attention(Q, K, V, mask if mask is None else np.where({SEEN}.any(-1, keepdims=True), "
-        f"{SEEN}, np.arange(x.shape[-2]) == x.shape[-2] - 1))",
-    ),
-    (
-        "X123",
-        "empty-in-one-head-empty-in-all",
-        "A query that sees nothing in one head gets nothing from the others either: they go on.",
-        f"attention(Q, K, V, mask if mask is None else {SEEN} & {SEEN}.any(-1, "
-        "keepdims=True).all(-3, keepdims=True))",
-    ),
-):
+    ("B38", "mask-the-other-way", SAID["mask-the-other-way"],
+     "attention(Q, K, V, None if mask is None else ~mask)"),
+    ("B43", "mask-on-queries", SAID["mask-on-queries"],
+     f"attention(Q, K, V, mask if mask is None else np.swapaxes({SEEN}, -1, -2))"),
+    ("X120", "mask-for-head-0-only", "Only head 0 obeys the mask: it holds for every head.",
+     f"attention(Q, K, V, mask if mask is None else {SEEN} | (np.arange(num_heads) > 0)[:, "
+     "None, None])"),
+    ("X121", "first-heads-mask-for-all", "All heads obey the mask of head 0: each has its own.",
+     "attention(Q, K, V, mask if mask is None else mask[..., :1, :, :])"),
+    ("B42", "any-heads-mask",
+     "A key that one head may see is seen by all: each head has its own mask.",
+     "attention(Q, K, V, mask if mask is None else mask.any(axis=-3, keepdims=True))"),
+    ("B42", "all-heads-mask",
+     "A key that one head must not see is hidden from all: each head has its own mask.",
+     "attention(Q, K, V, mask if mask is None else mask.all(axis=-3, keepdims=True))"),
+    ("X122", "heads-mask-in-reverse",
+     "The heads obey each other's masks: head i obeys mask[…, i, :, :].",
+     "attention(Q, K, V, mask if mask is None else mask[..., ::-1, :, :])"),
+    ("A48", "mask-of-the-first-item", SAID["mask-of-the-first-item"],
+     "attention(Q, K, V, mask if mask is None or x.ndim == 2 else "
+     f"np.broadcast_to({SEEN}[(0,) * (x.ndim - 2)], {SEEN}.shape))"),
+    ("B45", "masks-tiled-in-the-other-order",
+     "Batch items and heads get each other's masks: the mask is repeated in the other order than "
+     "the heads (np.tile where np.repeat is meant, or the reverse).",
+     f"attention(Q, K, V, mask if mask is None or x.ndim == 2 else np.swapaxes({SEEN}, -4, "
+     f"-3).reshape({SEEN}.shape))"),
+    ("B43", "only-the-first-row-of-the-mask",
+     "All queries get the mask of the first query: each row of the mask is its own.",
+     "attention(Q, K, V, mask if mask is None else mask[..., :1, :])"),
+    ("X18", "always-causal", SAID["always-causal"],
+     "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else causal_mask(x.shape[-2]) & "
+     "mask)"),
+    ("X67", "causal-without-a-mask", SAID["causal-without-a-mask"],
+     "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)"),
+    ("X69", "always-itself", SAID["always-itself"],
+     "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))"),
+    ("B33", "empty-rows-see-all", SAID["empty-rows-see-all"],
+     "attention(Q, K, V, mask if mask is None else mask | ~mask.any(-1, keepdims=True))"),
+    ("B33", "last-key-unlocked",
+     "A query that sees nothing looks at the last position: it must get weights 0.",
+     f"attention(Q, K, V, mask if mask is None else np.where({SEEN}.any(-1, keepdims=True), "
+     f"{SEEN}, np.arange(x.shape[-2]) == x.shape[-2] - 1))"),
+    ("X123", "empty-in-one-head-empty-in-all",
+     "A query that sees nothing in one head gets nothing from the others either: they go on.",
+     f"attention(Q, K, V, mask if mask is None else {SEEN} & {SEEN}.any(-1, "
+     "keepdims=True).all(-3, keepdims=True))"),
+):  # fmt: skip
     mha.slip(code, name, message, "attention(Q, K, V, mask)", new)
 WITHOUT_HEADS = (
     "        mask = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2]))  # (…, n, n)\n"
     "        mask = mask[..., None, :, :]  # (…, n, n) -> (…, 1, n, n)\n"
 )
 for code, name, message, old, new in (
-    (
-        "B44",
-        "three-axes-mean-heads",
-        "A mask of three axes is always taken for a mask of the heads. With a batch, (B, n, n) "
-        "has none: compare the number of its axes with that of x.",
-        "mask.ndim != x.ndim + 1",
-        "mask.ndim not in (3, x.ndim + 1)",
-    ),
-    (
-        "X124",
-        "mask-of-heads-unknown",
-        "A mask with an axis of heads is not taken for one: where it has one axis more than x, "
-        "the third from the end belongs to the heads.",
-        "if mask is not None and mask.ndim != x.ndim + 1:",
-        "if mask is not None:",
-    ),
-    (
-        "B44",
-        "only-as-many-axes",
-        "A mask with fewer axes than x is handed on without an axis of heads, and its first axis "
-        "meets them: broadcast it to (…, n, n) first.",
-        WITHOUT_HEADS,
-        "        mask = mask[..., None, :, :] if mask.ndim in (2, x.ndim) else mask\n",
-    ),
-    (
-        "X125",
-        "four-axes-mean-heads",
-        "Only a mask of four axes is taken for a mask of the heads. Without a batch it has "
-        "three: compare the number of its axes with that of x.",
-        "mask.ndim != x.ndim + 1",
-        "mask.ndim != 4",
-    ),
-    (
-        "B44",
-        "axis-after-the-first",
-        "The axis of heads is put after the mask's first axis, whatever that is: put it before "
-        "the last two, mask[..., None, :, :].",
-        WITHOUT_HEADS,
-        "        mask = mask[:, None]\n",
-    ),
-    (
-        "B44",
-        "axis-in-front",
-        "The axis of heads is put in front of the mask; it belongs between the batch axes and "
-        "the queries.",
-        WITHOUT_HEADS,
-        "        mask = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2]))[None]\n",
-    ),
-):
+    ("B44", "three-axes-mean-heads",
+     "A mask of three axes is always taken for a mask of the heads. With a batch, (B, n, n) has "
+     "none: compare the number of its axes with that of x.",
+     "mask.ndim != x.ndim + 1", "mask.ndim not in (3, x.ndim + 1)"),
+    ("X124", "mask-of-heads-unknown",
+     "A mask with an axis of heads is not taken for one: where it has one axis more than x, the "
+     "third from the end belongs to the heads.",
+     "if mask is not None and mask.ndim != x.ndim + 1:", "if mask is not None:"),
+    ("B44", "only-as-many-axes",
+     "A mask with fewer axes than x is handed on without an axis of heads, and its first axis "
+     "meets them: broadcast it to (…, n, n) first.",
+     WITHOUT_HEADS, "        mask = mask[..., None, :, :] if mask.ndim in (2, x.ndim) else mask\n"),
+    ("X125", "four-axes-mean-heads",
+     "Only a mask of four axes is taken for a mask of the heads. Without a batch it has three: "
+     "compare the number of its axes with that of x.",
+     "mask.ndim != x.ndim + 1", "mask.ndim != 4"),
+    ("B44", "axis-after-the-first",
+     "The axis of heads is put after the mask's first axis, whatever that is: put it before the "
+     "last two, mask[..., None, :, :].",
+     WITHOUT_HEADS, "        mask = mask[:, None]\n"),
+    ("B44", "axis-in-front",
+     "The axis of heads is put in front of the mask; it belongs between the batch axes and the "
+     "queries.",
+     WITHOUT_HEADS, "        mask = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2]))[None]\n"),
+):  # fmt: skip
     mha.slip(code, name, message, old, new)
 
 # The softmax by hand:
@@ -1657,31 +1216,21 @@ BY_HAND = (
     "    visible = np.broadcast_to(True if mask is None else mask, scores.shape)\n    "
 )
 for code, name, message, lines in (
-    (
-        "X118",
-        "softmax-over-heads",
-        "Your softmax runs over the heads: for each pair of positions the heads' weights sum "
-        "to 1. It runs over the keys.",
-        "weights = softmax(np.where(visible, scores, -1e9), axis=-3)",
-    ),
-    (
-        "X119",
-        "softmax-over-heads-and-keys",
-        "The weights of all heads together sum to 1 for each query; each head's own should.",
-        "e = np.exp(scores - scores.max(axis=(-3, -1), keepdims=True)) * visible\n    weights "
-        "= e / e.sum(axis=(-3, -1), keepdims=True)",
-    ),
+    ("X118", "softmax-over-heads",
+     "Your softmax runs over the heads: for each pair of positions the heads' weights sum to 1. It "
+     "runs over the keys.",
+     "weights = softmax(np.where(visible, scores, -1e9), axis=-3)"),
+    ("X119", "softmax-over-heads-and-keys",
+     "The weights of all heads together sum to 1 for each query; each head's own should.",
+     "e = np.exp(scores - scores.max(axis=(-3, -1), keepdims=True)) * visible\n"
+     "    weights = e / e.sum(axis=(-3, -1), keepdims=True)"),
     *wrong_weights(
         nan_rows="A query that sees nothing gets NaN, and `W_o` spreads it over all heads: give it "
         "weights 0."
     ),
-    (
-        "B28",
-        "penalty-divided",
-        SAID["penalty-divided"],
-        "weights = softmax(np.where(visible, scores, scores - 100 / math.sqrt(Q.shape[-1])))",
-    ),
-):
+    ("B28", "penalty-divided", SAID["penalty-divided"],
+     "weights = softmax(np.where(visible, scores, scores - 100 / math.sqrt(Q.shape[-1])))"),
+):  # fmt: skip
     mha.slip(
         code,
         name,
@@ -2142,130 +1691,64 @@ def _(rng):
 DRAW = "xavier_normal(rng, d_model, d_model)"
 NORMAL = "rng.normal(0.0, {}, size=(d_model, d_model))"
 for code, name, message, new in (
-    (
-        "A40",
-        "drawn-as-one-block",
-        "Your matrices are too small by √2: √(1/(d + d)), or the spread of one block of 3·d "
-        "columns. Here each matrix is drawn by itself, (d_model, d_model).",
-        NORMAL.format("math.sqrt(2 / (4 * d_model))"),
-    ),
-    (
-        "A40",
-        "drawn-head-by-head",
-        "Your matrices are too large: the spread is that of a head's block, (d_model, d_k). "
-        "Here it is that of the whole matrix, (d_model, d_model).",
-        NORMAL.format("math.sqrt(2 / (d_model + d_model // num_heads))"),
-    ),
-    (
-        "A38",
-        "he",
-        "√(2/d) is He's start, for ReLU layers; Xavier's is √(2/(d + d)).",
-        NORMAL.format("math.sqrt(2 / d_model)"),
-    ),
-    (
-        "A37",
-        "six",
-        "√(6/(d + d)) is the bound of the uniform version, not the standard deviation of the "
-        "normal one.",
-        NORMAL.format("math.sqrt(3 / d_model)"),
-    ),
-    (
-        "A41",
-        "variance",
-        "2/(d + d) is the variance; `normal` takes the standard deviation, its root.",
-        NORMAL.format("1 / d_model"),
-    ),
-    (
-        "A36",
-        "missing-brackets",
-        "√(2/d + d) lacks brackets: 2 is divided by the sum.",
-        NORMAL.format("math.sqrt(2 / d_model + d_model)"),
-    ),
+    ("A40", "drawn-as-one-block",
+     "Your matrices are too small by √2: √(1/(d + d)), or the spread of one block of 3·d columns. "
+     "Here each matrix is drawn by itself, (d_model, d_model).",
+     NORMAL.format("math.sqrt(2 / (4 * d_model))")),
+    ("A40", "drawn-head-by-head",
+     "Your matrices are too large: the spread is that of a head's block, (d_model, d_k). Here it "
+     "is that of the whole matrix, (d_model, d_model).",
+     NORMAL.format("math.sqrt(2 / (d_model + d_model // num_heads))")),
+    ("A38", "he", "√(2/d) is He's start, for ReLU layers; Xavier's is √(2/(d + d)).",
+     NORMAL.format("math.sqrt(2 / d_model)")),
+    ("A37", "six",
+     "√(6/(d + d)) is the bound of the uniform version, not the standard deviation of the normal "
+     "one.",
+     NORMAL.format("math.sqrt(3 / d_model)")),
+    ("A41", "variance",
+     "2/(d + d) is the variance; `normal` takes the standard deviation, its root.",
+     NORMAL.format("1 / d_model")),
+    ("A36", "missing-brackets", "√(2/d + d) lacks brackets: 2 is divided by the sum.",
+     NORMAL.format("math.sqrt(2 / d_model + d_model)")),
     ("X50", "standard", "Your numbers are not scaled: their deviation is 1.", NORMAL.format("1.0")),
-    (
-        "X127",
-        "a-fixed-small-number",
-        "The deviation is 0.02 whatever the width (as in GPT-2 and BERT); Xavier's follows the "
-        "width.",
-        NORMAL.format("0.02"),
-    ),
-    (
-        "A43",
-        "uniform",
-        "Your numbers are uniform with the right spread; normal ones are asked for.",
-        "rng.uniform(-math.sqrt(3 / d_model), math.sqrt(3 / d_model), size=(d_model, d_model))",
-    ),
-    (
-        "A43",
-        "truncated",
-        "The tails are cut off: a normal distribution has numbers beyond two deviations.",
-        "np.clip(rng.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model)), -2 / "
-        "math.sqrt(d_model), 2 / math.sqrt(d_model))",
-    ),
-    (
-        "X128",
-        "orthogonal",
-        "Your matrices are rotations: independent normal numbers are asked for.",
-        "np.linalg.qr(rng.normal(size=(d_model, d_model)))[0]",
-    ),
-    (
-        "X53",
-        "positive",
-        "All your weights are positive: the mean has to be 0.",
-        "np.abs(rng.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model)))",
-    ),
-    (
-        "X129",
-        "zeros",
-        "Your matrices are zeros: they have to be drawn.",
-        "np.zeros((d_model, d_model))",
-    ),
-    (
-        "X41",
-        "global-generator",
-        "The numbers come from np.random, not from rng: no seed repeats them.",
-        "np.random.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model))",
-    ),
-    (
-        "X42",
-        "own-seed",
-        "A generator of your own, with a fixed seed, gives the same matrices whatever rng is.",
-        "xavier_normal(np.random.default_rng(int(np.random.SeedSequence(7).entropy)), d_model, "
-        "d_model)",
-    ),
-    (
-        "X132",
-        "as-wide-as-a-head",
-        "Your matrices are as wide as one head; (d_model, d_model) is asked for: the heads' "
-        "columns stand side by side in it.",
-        "xavier_normal(rng, d_model, d_model // num_heads)",
-    ),
-    (
-        "X52",
-        "one-row-repeated",
-        "All rows are alike: every entry has to be drawn by itself.",
-        "np.tile(xavier_normal(rng, d_model, d_model)[:1], (d_model, 1))",
-    ),
-    (
-        "X130",
-        "one-block-repeated",
-        "All heads have the same columns: every entry has to be drawn by itself.",
-        "np.tile(xavier_normal(rng, d_model, d_model)[:, : d_model // num_heads], num_heads)",
-    ),
-    (
-        "X131",
-        "symmetric",
-        "Your matrices are symmetric: the entries have to be independent.",
-        "(lambda W: (W + W.T) / math.sqrt(2))(xavier_normal(rng, d_model, d_model))",
-    ),
-    (
-        "X132",
-        "stored-by-heads",
-        "Your matrices are stored as (h, d, d_k); (d_model, d_model) is asked for, whose "
-        "columns are the heads.",
-        "xavier_normal(rng, d_model, d_model).reshape(d_model, num_heads, -1).swapaxes(0, 1)",
-    ),
-):
+    ("X127", "a-fixed-small-number",
+     "The deviation is 0.02 whatever the width (as in GPT-2 and BERT); Xavier's follows the width.",
+     NORMAL.format("0.02")),
+    ("A43", "uniform", "Your numbers are uniform with the right spread; normal ones are asked for.",
+     "rng.uniform(-math.sqrt(3 / d_model), math.sqrt(3 / d_model), size=(d_model, d_model))"),
+    ("A43", "truncated",
+     "The tails are cut off: a normal distribution has numbers beyond two deviations.",
+     "np.clip(rng.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model)), -2 / "
+     "math.sqrt(d_model), 2 / math.sqrt(d_model))"),
+    ("X128", "orthogonal", "Your matrices are rotations: independent normal numbers are asked for.",
+     "np.linalg.qr(rng.normal(size=(d_model, d_model)))[0]"),
+    ("X53", "positive", "All your weights are positive: the mean has to be 0.",
+     "np.abs(rng.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model)))"),
+    ("X129", "zeros", "Your matrices are zeros: they have to be drawn.",
+     "np.zeros((d_model, d_model))"),
+    ("X41", "global-generator",
+     "The numbers come from np.random, not from rng: no seed repeats them.",
+     "np.random.normal(0.0, math.sqrt(1 / d_model), size=(d_model, d_model))"),
+    ("X42", "own-seed",
+     "A generator of your own, with a fixed seed, gives the same matrices whatever rng is.",
+     "xavier_normal(np.random.default_rng(int(np.random.SeedSequence(7).entropy)), d_model, "
+     "d_model)"),
+    ("X132", "as-wide-as-a-head",
+     "Your matrices are as wide as one head; (d_model, d_model) is asked for: the heads' columns "
+     "stand side by side in it.",
+     "xavier_normal(rng, d_model, d_model // num_heads)"),
+    ("X52", "one-row-repeated", "All rows are alike: every entry has to be drawn by itself.",
+     "np.tile(xavier_normal(rng, d_model, d_model)[:1], (d_model, 1))"),
+    ("X130", "one-block-repeated",
+     "All heads have the same columns: every entry has to be drawn by itself.",
+     "np.tile(xavier_normal(rng, d_model, d_model)[:, : d_model // num_heads], num_heads)"),
+    ("X131", "symmetric", "Your matrices are symmetric: the entries have to be independent.",
+     "(lambda W: (W + W.T) / math.sqrt(2))(xavier_normal(rng, d_model, d_model))"),
+    ("X132", "stored-by-heads",
+     "Your matrices are stored as (h, d, d_k); (d_model, d_model) is asked for, whose columns are "
+     "the heads.",
+     "xavier_normal(rng, d_model, d_model).reshape(d_model, num_heads, -1).swapaxes(0, 1)"),
+):  # fmt: skip
     layer.slip(code, name, message, DRAW, new)
 
 CALLED = (
@@ -2273,163 +1756,85 @@ CALLED = (
 )
 LAST = "self.W_o = xavier_normal(rng, d_model, d_model)"
 for code, name, message, old, new in (
-    (
-        "X133",
-        "one-matrix-for-all",
-        "All four matrices are one and the same: each has to be drawn by itself.",
-        LAST,
-        "self.W_k = self.W_v = self.W_o = self.W_q",
-    ),
-    (
-        "X133",
-        "queries-and-keys-share",
-        "W_q and W_k are one and the same matrix: each has to be drawn by itself.",
-        LAST,
-        LAST + "\n        self.W_k = self.W_q",
-    ),
-    (
-        "X133",
-        "output-undoes-values",
-        "W_o is the transposed W_v: it has to be drawn by itself.",
-        LAST,
-        "self.W_o = self.W_v.T",
-    ),
-    (
-        "X134",
-        "kept-by-the-class",
-        "The matrices belong to the class, not to the object: a second object changes those of "
-        "the first. Write self.W_q = ….",
-        LAST,
-        LAST + "\n        for name in ('W_q', 'W_k', 'W_v', 'W_o'):\n            "
-        "setattr(MultiHeadAttention, name, self.__dict__.pop(name))",
-    ),
-    (
-        "X135",
-        "drawn-at-every-call",
-        "The matrices are drawn anew at every call: they are drawn once, and kept.",
-        CALLED,
-        "self.__init__(self.d_model, self.num_heads, np.random.default_rng(0))\n        " + CALLED,
-    ),
-    (
-        "X136",
-        "matrices-of-the-first-call",
-        "Your object keeps the matrices of its first call: who sets one later is not heard. "
-        "Read the attributes whenever you are called.",
-        CALLED,
-        "self.__dict__.setdefault('first', (self.W_q, self.W_k, self.W_v, self.W_o))\n        "
-        + CALLED.replace("self.W_q, self.W_k, self.W_v, self.W_o", "*self.first"),
-    ),
-    (
-        "X137",
-        "heads-from-the-start",
-        "Your calls use the number of heads of the start: read num_heads when you are called.",
-        CALLED,
-        "self.__dict__.setdefault('first', self.num_heads)\n        "
-        + CALLED.replace("self.num_heads", "self.first"),
-    ),
+    ("X133", "one-matrix-for-all",
+     "All four matrices are one and the same: each has to be drawn by itself.",
+     LAST, "self.W_k = self.W_v = self.W_o = self.W_q"),
+    ("X133", "queries-and-keys-share",
+     "W_q and W_k are one and the same matrix: each has to be drawn by itself.",
+     LAST, LAST + "\n        self.W_k = self.W_q"),
+    ("X133", "output-undoes-values", "W_o is the transposed W_v: it has to be drawn by itself.",
+     LAST, "self.W_o = self.W_v.T"),
+    ("X134", "kept-by-the-class",
+     "The matrices belong to the class, not to the object: a second object changes those of the "
+     "first. Write self.W_q = ….",
+     LAST,
+     LAST + "\n        for name in ('W_q', 'W_k', 'W_v', 'W_o'):\n            "
+     "setattr(MultiHeadAttention, name, self.__dict__.pop(name))"),
+    ("X135", "drawn-at-every-call",
+     "The matrices are drawn anew at every call: they are drawn once, and kept.",
+     CALLED,
+     "self.__init__(self.d_model, self.num_heads, np.random.default_rng(0))\n        " + CALLED),
+    ("X136", "matrices-of-the-first-call",
+     "Your object keeps the matrices of its first call: who sets one later is not heard. Read the "
+     "attributes whenever you are called.",
+     CALLED,
+     "self.__dict__.setdefault('first', (self.W_q, self.W_k, self.W_v, self.W_o))\n        "
+     + CALLED.replace("self.W_q, self.W_k, self.W_v, self.W_o", "*self.first")),
+    ("X137", "heads-from-the-start",
+     "Your calls use the number of heads of the start: read num_heads when you are called.",
+     CALLED,
+     "self.__dict__.setdefault('first', self.num_heads)\n        "
+     + CALLED.replace("self.num_heads", "self.first")),
     ("B47", "mask-not-used", SAID["mask-not-used"], "self.num_heads, mask)", "self.num_heads)"),
-    (
-        "X67",
-        "causal-without-a-mask",
-        "Without a mask your object hides later positions: no mask means that every position "
-        "sees all.",
-        "self.num_heads, mask)",
-        "self.num_heads, causal_mask(x.shape[-2]) if mask is None else mask)",
-    ),
-    (
-        "B61",
-        "output-only",
-        "Your object returns the output alone; (output, weights) is asked for.",
-        CALLED,
-        CALLED + "[0]",
-    ),
-    (
-        "C22",
-        "no-output-matrix",
-        SAID["no-output-matrix"],
-        "self.W_v, self.W_o,",
-        "self.W_v, np.eye(x.shape[-1]),",
-    ),
-    (
-        "C19",
-        "keys-and-values-exchanged",
-        "W_k and W_v are exchanged in the call.",
-        "self.W_k, self.W_v,",
-        "self.W_v, self.W_k,",
-    ),
-    (
-        "C19",
-        "queries-and-keys-exchanged",
-        "W_q and W_k are exchanged in the call.",
-        "self.W_q, self.W_k,",
-        "self.W_k, self.W_q,",
-    ),
-    (
-        "C17",
-        "matrices-transposed",
-        "The matrices are applied transposed, as PyTorch layers store them. Here they stand on "
-        "the right as they are: x @ W.",
-        CALLED,
-        CALLED.replace(
-            "self.W_q, self.W_k, self.W_v, self.W_o",
-            "self.W_q.T, self.W_k.T, self.W_v.T, self.W_o.T",
-        ),
-    ),
-    (
-        "C26",
-        "residual-added",
-        SAID["residual-added"],
-        CALLED,
-        CALLED.replace("return ", "output, weights = ") + "\n        return output + x, weights",
-    ),
-    (
-        "X138",
-        "called-forward",
-        "The object itself can't be called: name the method __call__ (forward is PyTorch's name "
-        "for it).",
-        "def __call__",
-        "def forward",
-    ),
-    (
-        "X42",
-        "generator-made-anew",
-        "Your object makes a generator of its own: every object has the same matrices. Draw from "
-        "the rng that you were given.",
-        "self.d_model = d_model",
-        "rng = np.random.default_rng(0)\n        self.d_model = d_model",
-    ),
-    (
-        "X139",
-        "attribute-missing",
-        "An attribute is missing: d_model, num_heads, W_q, W_k, W_v and W_o are asked for.",
-        "self.d_model = d_model",
-        "self.width = d_model",
-    ),
-    (
-        "X140",
-        "refused-when-called",
-        "A width that the heads do not divide raises no ValueError when the object is made "
-        "(only in the call, or never).",
-        "if d_model % num_heads != 0:",
-        "if False:",
-    ),
-    (
-        "X01",
-        "assertion",
-        "A width that the heads do not divide raises another error (an assertion, say); a "
-        "ValueError is asked for.",
-        'raise ValueError(f"{num_heads} heads do not divide a width of {d_model}")',
-        'raise AssertionError("heads")',
-    ),
-    (
-        "C10",
-        "division-the-wrong-way",
-        "Sizes that fit are refused: d_model has to be a multiple of num_heads, so d_model % "
-        "num_heads is 0, not num_heads % d_model.",
-        "if d_model % num_heads != 0:",
-        "if num_heads % d_model != 0:",
-    ),
-):
+    ("X67", "causal-without-a-mask",
+     "Without a mask your object hides later positions: no mask means that every position sees "
+     "all.",
+     "self.num_heads, mask)",
+     "self.num_heads, causal_mask(x.shape[-2]) if mask is None else mask)"),
+    ("B61", "output-only", "Your object returns the output alone; (output, weights) is asked for.",
+     CALLED, CALLED + "[0]"),
+    ("C22", "no-output-matrix", SAID["no-output-matrix"],
+     "self.W_v, self.W_o,", "self.W_v, np.eye(x.shape[-1]),"),
+    ("C19", "keys-and-values-exchanged", "W_k and W_v are exchanged in the call.",
+     "self.W_k, self.W_v,", "self.W_v, self.W_k,"),
+    ("C19", "queries-and-keys-exchanged", "W_q and W_k are exchanged in the call.",
+     "self.W_q, self.W_k,", "self.W_k, self.W_q,"),
+    ("C17", "matrices-transposed",
+     "The matrices are applied transposed, as PyTorch layers store them. Here they stand on the "
+     "right as they are: x @ W.",
+     CALLED,
+     CALLED.replace(
+     "self.W_q, self.W_k, self.W_v, self.W_o",
+     "self.W_q.T, self.W_k.T, self.W_v.T, self.W_o.T",
+     )),
+    ("C26", "residual-added", SAID["residual-added"],
+     CALLED,
+     CALLED.replace("return ", "output, weights = ") + "\n        return output + x, weights"),
+    ("X138", "called-forward",
+     "The object itself can't be called: name the method __call__ (forward is PyTorch's name for "
+     "it).",
+     "def __call__", "def forward"),
+    ("X42", "generator-made-anew",
+     "Your object makes a generator of its own: every object has the same matrices. Draw from the "
+     "rng that you were given.",
+     "self.d_model = d_model", "rng = np.random.default_rng(0)\n        self.d_model = d_model"),
+    ("X139", "attribute-missing",
+     "An attribute is missing: d_model, num_heads, W_q, W_k, W_v and W_o are asked for.",
+     "self.d_model = d_model", "self.width = d_model"),
+    ("X140", "refused-when-called",
+     "A width that the heads do not divide raises no ValueError when the object is made (only in "
+     "the call, or never).",
+     "if d_model % num_heads != 0:", "if False:"),
+    ("X01", "assertion",
+     "A width that the heads do not divide raises another error (an assertion, say); a ValueError "
+     "is asked for.",
+     'raise ValueError(f"{num_heads} heads do not divide a width of {d_model}")',
+     'raise AssertionError("heads")'),
+    ("C10", "division-the-wrong-way",
+     "Sizes that fit are refused: d_model has to be a multiple of num_heads, so d_model % "
+     "num_heads is 0, not num_heads % d_model.",
+     "if d_model % num_heads != 0:", "if num_heads % d_model != 0:"),
+):  # fmt: skip
     layer.slip(code, name, message, old, new)
 layer.slip(
     "X136",

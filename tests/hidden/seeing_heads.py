@@ -106,186 +106,84 @@ ENTROPY_LOGS = (
 )
 ENTROPY_SUM = "return -(weights * logs).sum(axis=-1)"
 for code, name, message, old, new in (
-    (
-        "J03",
-        "bits",
-        "Your entropies are in bits (base 2); the natural logarithm is asked for.",
-        "np.log(",
-        "np.log2(",
-    ),
-    (
-        "J03",
-        "base-ten",
-        "Your logarithm has the base 10; the natural one is asked for.",
-        "np.log(",
-        "np.log10(",
-    ),
+    ("J03", "bits", "Your entropies are in bits (base 2); the natural logarithm is asked for.",
+     "np.log(", "np.log2("),
+    ("J03", "base-ten", "Your logarithm has the base 10; the natural one is asked for.",
+     "np.log(", "np.log10("),
     ("J04", "sign", "The sign is missing: your entropies are negative.", "return -(", "return ("),
-    (
-        "J01",
-        "nan-for-zeros",
-        "A weight of 0 gives NaN (0 · log 0): leave such weights out.",
-        "np.log(np.where(weights > 0, weights, 1))",
-        "np.log(weights)",
-    ),
-    (
-        "J01",
-        "zero-for-the-whole-row",
-        "NaN is turned to 0 after the sum, and a row with one zero loses the entropy of all its "
-        "weights: leave out the zeros, not the row.",
-        "return -(weights * logs).sum(axis=-1)",
-        "return np.where((weights > 0).all(axis=-1), -(weights * logs).sum(axis=-1), 0)",
-    ),
-    (
-        "J02",
-        "a-thousandth-inside",
-        "The small number inside your logarithm is too large: it shifts the entropies. Leave "
-        "zeros out instead.",
-        "np.log(np.where(weights > 0, weights, 1))",
-        "np.log(weights + 1e-3)",
-    ),
-    (
-        "J02",
-        "clipped",
-        "Small weights are lifted to 0.01 before the logarithm and in front of it: zeros add "
-        "something. Leave them out.",
-        "logs = ",
-        "weights = np.maximum(weights, 0.01)\n    logs = ",
-    ),
-    (
-        "X150",
-        "over-queries",
-        "Your sum runs over the queries: the entropy is one query's, over its keys (the last "
-        "axis).",
-        "sum(axis=-1)",
-        "sum(axis=-2)",
-    ),
-    (
-        "J13",
-        "one-number-a-head",
-        "You return one number for each matrix; one for each query is asked for.",
-        ".sum(axis=-1)",
-        ".sum(axis=-1).mean(axis=-1)",
-    ),
-    (
-        "J13",
-        "one-number",
-        "You return one number for everything: give the sum its axis.",
-        ".sum(axis=-1)",
-        ".sum()",
-    ),
-    (
-        "X151",
-        "mean-over-keys",
-        "You take the mean over the keys; their sum is asked for.",
-        ".sum(axis=-1)",
-        ".mean(axis=-1)",
-    ),
-    (
-        "X152",
-        "divided-by-the-largest",
-        "Your entropies are divided by log m, so that 1 is the largest: the entropy itself is "
-        "asked for, in nats.",
-        ".sum(axis=-1)",
-        ".sum(axis=-1) / np.log(max(weights.shape[-1], 2))",
-    ),
-    (
-        "X153",
-        "perplexity",
-        "You return exp of the entropy (the number of keys looked at, so to speak); the "
-        "entropy itself is asked for.",
-        ENTROPY_SUM,
-        "return np.exp(-(weights * logs).sum(axis=-1))",
-    ),
-    (
-        "X154",
-        "one-minus-squares",
-        "You return 1 − Σw² (Gini); the entropy is −Σ w·log w.",
-        ENTROPY_SUM,
-        "return 1 - (weights**2).sum(axis=-1)",
-    ),
-    (
-        "X155",
-        "largest-weight",
-        "You return −log of the largest weight; the entropy is a mean over all weights.",
-        ENTROPY_SUM,
-        "return -np.log(np.where(weights.max(-1) > 0, weights.max(-1), 1))",
-    ),
-    (
-        "X156",
-        "weight-forgotten",
-        "You sum −log w; each has to be multiplied by its weight w.",
-        ENTROPY_SUM,
-        "return -logs.sum(axis=-1)",
-    ),
-    (
-        "X157",
-        "two-sided",
-        "You add −(1 − w)·log(1 − w) as well, as for yes or no: the keys are one distribution, "
-        "−Σ w·log w.",
-        ENTROPY_SUM,
-        "rest = 1 - weights\n    return -(weights * logs + rest * np.log(np.where(rest > 0, "
-        "rest, 1))).sum(axis=-1)",
-    ),
-    (
-        "J08",
-        "softmax-again",
-        "The softmax is applied to the weights once more: they are weights already.",
-        "logs = ",
-        "weights = softmax(weights)\n    logs = ",
-    ),
-    (
-        "X158",
-        "rows-normalised",
-        "A row of zeros gives NaN: you divide by its sum. Weights are normalised already.",
-        "logs = ",
-        "weights = weights / weights.sum(axis=-1, keepdims=True)\n    logs = ",
-    ),
-    (
-        "X159",
-        "uniform-for-nothing",
-        "A row of zeros gets the entropy log m: a query that sees nothing has entropy 0.",
-        "return -(weights * logs).sum(axis=-1)",
-        "return np.where(weights.any(axis=-1), -(weights * logs).sum(axis=-1), "
-        "np.log(weights.shape[-1]))",
-    ),
-    (
-        "A21",
-        "rounded",
-        SAID["rounded"],
-        ENTROPY_SUM,
-        "return np.round(-(weights * logs).sum(axis=-1), 3)",
-    ),
-    (
-        "A48",
-        "first-matrix-only",
-        "Only the first batch item (or head) is right, the others are 0.",
-        ENTROPY_SUM,
-        "result = -(weights * logs).sum(axis=-1)\n    if result.ndim > 1:\n        result[1:] "
-        "= 0\n    return result",
-    ),
-    (
-        "B64",
-        "axis-one",
-        "Your sum runs over axis 1, whatever weights is: the keys are the last axis, −1.",
-        "sum(axis=-1)",
-        "sum(axis=1)",
-    ),
-    (
-        "B64",
-        "two-axes-only",
-        "Your function takes a single matrix; any number of axes may lead.",
-        "logs = ",
-        "n, m = weights.shape\n    logs = ",
-    ),
-    (
-        "X160",
-        "keepdims",
-        "The axis of the keys is still there, with size 1: the result is (…, n).",
-        "sum(axis=-1)",
-        "sum(axis=-1, keepdims=True)",
-    ),
-):
+    ("J01", "nan-for-zeros", "A weight of 0 gives NaN (0 · log 0): leave such weights out.",
+     "np.log(np.where(weights > 0, weights, 1))", "np.log(weights)"),
+    ("J01", "zero-for-the-whole-row",
+     "NaN is turned to 0 after the sum, and a row with one zero loses the entropy of all its "
+     "weights: leave out the zeros, not the row.",
+     "return -(weights * logs).sum(axis=-1)",
+     "return np.where((weights > 0).all(axis=-1), -(weights * logs).sum(axis=-1), 0)"),
+    ("J02", "a-thousandth-inside",
+     "The small number inside your logarithm is too large: it shifts the entropies. Leave zeros "
+     "out instead.",
+     "np.log(np.where(weights > 0, weights, 1))", "np.log(weights + 1e-3)"),
+    ("J02", "clipped",
+     "Small weights are lifted to 0.01 before the logarithm and in front of it: zeros add "
+     "something. Leave them out.",
+     "logs = ", "weights = np.maximum(weights, 0.01)\n    logs = "),
+    ("X150", "over-queries",
+     "Your sum runs over the queries: the entropy is one query's, over its keys (the last axis).",
+     "sum(axis=-1)", "sum(axis=-2)"),
+    ("J13", "one-number-a-head",
+     "You return one number for each matrix; one for each query is asked for.",
+     ".sum(axis=-1)", ".sum(axis=-1).mean(axis=-1)"),
+    ("J13", "one-number", "You return one number for everything: give the sum its axis.",
+     ".sum(axis=-1)", ".sum()"),
+    ("X151", "mean-over-keys", "You take the mean over the keys; their sum is asked for.",
+     ".sum(axis=-1)", ".mean(axis=-1)"),
+    ("X152", "divided-by-the-largest",
+     "Your entropies are divided by log m, so that 1 is the largest: the entropy itself is asked "
+     "for, in nats.",
+     ".sum(axis=-1)", ".sum(axis=-1) / np.log(max(weights.shape[-1], 2))"),
+    ("X153", "perplexity",
+     "You return exp of the entropy (the number of keys looked at, so to speak); the entropy "
+     "itself is asked for.",
+     ENTROPY_SUM, "return np.exp(-(weights * logs).sum(axis=-1))"),
+    ("X154", "one-minus-squares", "You return 1 − Σw² (Gini); the entropy is −Σ w·log w.",
+     ENTROPY_SUM, "return 1 - (weights**2).sum(axis=-1)"),
+    ("X155", "largest-weight",
+     "You return −log of the largest weight; the entropy is a mean over all weights.",
+     ENTROPY_SUM, "return -np.log(np.where(weights.max(-1) > 0, weights.max(-1), 1))"),
+    ("X156", "weight-forgotten", "You sum −log w; each has to be multiplied by its weight w.",
+     ENTROPY_SUM, "return -logs.sum(axis=-1)"),
+    ("X157", "two-sided",
+     "You add −(1 − w)·log(1 − w) as well, as for yes or no: the keys are one distribution, −Σ "
+     "w·log w.",
+     ENTROPY_SUM,
+     "rest = 1 - weights\n"
+     "    return -(weights * logs + rest * np.log(np.where(rest > 0, rest, 1))).sum(axis=-1)"),
+    ("J08", "softmax-again",
+     "The softmax is applied to the weights once more: they are weights already.",
+     "logs = ", "weights = softmax(weights)\n    logs = "),
+    ("X158", "rows-normalised",
+     "A row of zeros gives NaN: you divide by its sum. Weights are normalised already.",
+     "logs = ", "weights = weights / weights.sum(axis=-1, keepdims=True)\n    logs = "),
+    ("X159", "uniform-for-nothing",
+     "A row of zeros gets the entropy log m: a query that sees nothing has entropy 0.",
+     "return -(weights * logs).sum(axis=-1)",
+     "return np.where(weights.any(axis=-1), -(weights * logs).sum(axis=-1), "
+     "np.log(weights.shape[-1]))"),
+    ("A21", "rounded", SAID["rounded"],
+     ENTROPY_SUM, "return np.round(-(weights * logs).sum(axis=-1), 3)"),
+    ("A48", "first-matrix-only", "Only the first batch item (or head) is right, the others are 0.",
+     ENTROPY_SUM,
+     "result = -(weights * logs).sum(axis=-1)\n"
+     "    if result.ndim > 1:\n"
+     "        result[1:] = 0\n"
+     "    return result"),
+    ("B64", "axis-one",
+     "Your sum runs over axis 1, whatever weights is: the keys are the last axis, −1.",
+     "sum(axis=-1)", "sum(axis=1)"),
+    ("B64", "two-axes-only", "Your function takes a single matrix; any number of axes may lead.",
+     "logs = ", "n, m = weights.shape\n    logs = "),
+    ("X160", "keepdims", "The axis of the keys is still there, with size 1: the result is (…, n).",
+     "sum(axis=-1)", "sum(axis=-1, keepdims=True)"),
+):  # fmt: skip
     entropy.slip(code, name, message, old, new)
 
 
@@ -384,167 +282,89 @@ def _(rng):
 
 SPREAD = "return (weights * abs(i - j)).sum(axis=(-2, -1)) / n"
 for code, name, message, new in (
-    (
-        "X161",
-        "with-sign",
-        "Your distances have a sign, so that looking back and looking ahead cancel: take |i − j|.",
-        "return (weights * (i - j)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X161",
-        "looking-back-only",
-        "Only keys before the query count in your mean: |i − j| counts those behind it as well.",
-        "return (weights * np.maximum(i - j, 0)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X161",
-        "looking-ahead-only",
-        "Only keys behind the query count in your mean: |i − j| counts those before it as well.",
-        "return (weights * np.maximum(j - i, 0)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X162",
-        "absolute-mean",
-        "You take the absolute value of the mean of i − j: take |i − j| before you average.",
-        "return abs((weights * (i - j)).sum(axis=-1)).mean(axis=-1)",
-    ),
-    (
-        "X163",
-        "squared",
-        "You average (i − j)²; |i − j| is asked for.",
-        "return (weights * (i - j) ** 2).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X163",
-        "root-mean-square",
-        "You take the root of the mean of (i − j)²; the mean of |i − j| is asked for.",
-        "return np.sqrt((weights * (i - j) ** 2).sum(axis=(-2, -1)) / n)",
-    ),
-    (
-        "X164",
-        "summed-over-queries",
-        "You sum over the queries; their mean is asked for: divide by n.",
-        "return (weights * abs(i - j)).sum(axis=(-2, -1))",
-    ),
-    (
-        "X164",
-        "mean-over-pairs",
-        "You divide by n·n: the weights of a query sum to 1 already, so that only the n "
-        "queries are averaged.",
-        "return (weights * abs(i - j)).mean(axis=(-2, -1))",
-    ),
-    (
-        "X165",
-        "one-query-a-number",
-        "You return a number for each query; their mean, one number for each head, is asked for.",
-        "return (weights * abs(i - j)).sum(axis=-1)",
-    ),
-    (
-        "J13",
-        "heads-averaged",
-        "You average over the heads as well: one number for each head is asked for.",
-        "return (weights * abs(i - j)).sum(axis=(-2, -1)).mean(axis=-1) / n",
-    ),
-    (
-        "X166",
-        "largest-weight-only",
-        "You take the distance of the key with the largest weight; all keys count, by their "
-        "weights.",
-        "return abs(weights.argmax(axis=-1) - np.arange(n)).mean(axis=-1) + 0.0",
-    ),
-    (
-        "X167",
-        "relative",
-        "Your distances are divided by the length once more (or by n − 1): they are counted in "
-        "positions.",
-        "return (weights * abs(i - j)).sum(axis=(-2, -1)) / n / max(n - 1, 1)",
-    ),
-    (
-        "X168",
-        "counted-from-one",
-        "A position is at distance 1 from itself in your function: |i − j| is 0 there.",
-        "return (weights * (abs(i - j) + 1)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X169",
-        "empty-queries-left-out",
-        "You average over the queries that see something; a query that sees nothing counts as "
-        "well, with distance 0.",
-        "seeing = np.maximum(weights.any(axis=-1).sum(axis=-1), 1)\n    return (weights * "
-        "abs(i - j)).sum(axis=(-2, -1)) / seeing",
-    ),
-    (
-        "X170",
-        "diagonal-left-out",
-        "You average over the other positions only: the weight on the position itself counts "
-        "as well, with distance 0.",
-        "away = np.where(i == j, 0, weights)\n    return (away * abs(i - j)).sum(axis=(-2, "
-        "-1)) / np.maximum(away.sum(axis=(-2, -1)), 1e-9)",
-    ),
-    (
-        "X171",
-        "keys-from-the-start",
-        "You average the position j of the key; its distance from the query i is asked for.",
-        "return (weights * (j + 0 * i)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X172",
-        "around-a-circle",
-        "Your positions lie on a circle, so that the first and the last are neighbours: the "
-        "distance is |i − j|.",
-        "return (weights * np.minimum(abs(i - j), n - abs(i - j))).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "A20",
-        "whole-numbers",
-        "The decimals are lost: your division is //, or the result has an integer type.",
-        "return (weights * abs(i - j)).sum(axis=(-2, -1)) // n",
-    ),
-    (
-        "A26",
-        "like-weights",
-        "Your result takes its dtype from weights: for integers the decimals are lost.",
-        "return ((weights * abs(i - j)).sum(axis=(-2, -1)) / n).astype(weights.dtype)",
-    ),
-    (
-        "A48",
-        "first-head-only",
-        "Only head 0 is right; the others are 0.",
-        "result = (weights * abs(i - j)).sum(axis=(-2, -1)) / n\n    result[..., 1:] = 0\n    "
-        "return result",
-    ),
-    (
-        "A24",
-        "multiplied-in-place",
-        "Your function multiplies weights in place: the caller's weights are gone.",
-        "np.multiply(weights, abs(i - j), out=weights)\n    return weights.sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "B64",
-        "three-axes-only",
-        "Your function takes (h, n, n) only; any number of batch axes may lead.",
-        "h, n, m = weights.shape\n    return (weights * abs(i - j)).sum(axis=(1, 2)) / n",
-    ),
-    (
-        "B64",
-        "axes-one-and-two",
-        "Your sum runs over the axes 1 and 2, whatever weights is: count from the end (−2 and −1).",
-        "return (weights * abs(i - j)).sum(axis=(1, 2)) / n",
-    ),
-    (
-        "B64",
-        "one-batch-axis",
-        SAID["one-batch-axis"],
-        "B, h, n, m = weights.shape\n    return (weights * abs(i - j)).sum(axis=(2, 3)) / n",
-    ),
-    (
-        "X173",
-        "batch-averaged",
-        "The batch items are averaged; each has distances of its own.",
-        "result = (weights * abs(i - j)).sum(axis=(-2, -1)) / n\n    return result.reshape(-1, "
-        "result.shape[-1]).mean(axis=0)",
-    ),
-):
+    ("X161", "with-sign",
+     "Your distances have a sign, so that looking back and looking ahead cancel: take |i − j|.",
+     "return (weights * (i - j)).sum(axis=(-2, -1)) / n"),
+    ("X161", "looking-back-only",
+     "Only keys before the query count in your mean: |i − j| counts those behind it as well.",
+     "return (weights * np.maximum(i - j, 0)).sum(axis=(-2, -1)) / n"),
+    ("X161", "looking-ahead-only",
+     "Only keys behind the query count in your mean: |i − j| counts those before it as well.",
+     "return (weights * np.maximum(j - i, 0)).sum(axis=(-2, -1)) / n"),
+    ("X162", "absolute-mean",
+     "You take the absolute value of the mean of i − j: take |i − j| before you average.",
+     "return abs((weights * (i - j)).sum(axis=-1)).mean(axis=-1)"),
+    ("X163", "squared", "You average (i − j)²; |i − j| is asked for.",
+     "return (weights * (i - j) ** 2).sum(axis=(-2, -1)) / n"),
+    ("X163", "root-mean-square",
+     "You take the root of the mean of (i − j)²; the mean of |i − j| is asked for.",
+     "return np.sqrt((weights * (i - j) ** 2).sum(axis=(-2, -1)) / n)"),
+    ("X164", "summed-over-queries",
+     "You sum over the queries; their mean is asked for: divide by n.",
+     "return (weights * abs(i - j)).sum(axis=(-2, -1))"),
+    ("X164", "mean-over-pairs",
+     "You divide by n·n: the weights of a query sum to 1 already, so that only the n queries are "
+     "averaged.",
+     "return (weights * abs(i - j)).mean(axis=(-2, -1))"),
+    ("X165", "one-query-a-number",
+     "You return a number for each query; their mean, one number for each head, is asked for.",
+     "return (weights * abs(i - j)).sum(axis=-1)"),
+    ("J13", "heads-averaged",
+     "You average over the heads as well: one number for each head is asked for.",
+     "return (weights * abs(i - j)).sum(axis=(-2, -1)).mean(axis=-1) / n"),
+    ("X166", "largest-weight-only",
+     "You take the distance of the key with the largest weight; all keys count, by their weights.",
+     "return abs(weights.argmax(axis=-1) - np.arange(n)).mean(axis=-1) + 0.0"),
+    ("X167", "relative",
+     "Your distances are divided by the length once more (or by n − 1): they are counted in "
+     "positions.",
+     "return (weights * abs(i - j)).sum(axis=(-2, -1)) / n / max(n - 1, 1)"),
+    ("X168", "counted-from-one",
+     "A position is at distance 1 from itself in your function: |i − j| is 0 there.",
+     "return (weights * (abs(i - j) + 1)).sum(axis=(-2, -1)) / n"),
+    ("X169", "empty-queries-left-out",
+     "You average over the queries that see something; a query that sees nothing counts as well, "
+     "with distance 0.",
+     "seeing = np.maximum(weights.any(axis=-1).sum(axis=-1), 1)\n"
+     "    return (weights * abs(i - j)).sum(axis=(-2, -1)) / seeing"),
+    ("X170", "diagonal-left-out",
+     "You average over the other positions only: the weight on the position itself counts as well, "
+     "with distance 0.",
+     "away = np.where(i == j, 0, weights)\n"
+     "    return (away * abs(i - j)).sum(axis=(-2, -1)) / np.maximum(away.sum(axis=(-2, -1)), "
+     "1e-9)"),
+    ("X171", "keys-from-the-start",
+     "You average the position j of the key; its distance from the query i is asked for.",
+     "return (weights * (j + 0 * i)).sum(axis=(-2, -1)) / n"),
+    ("X172", "around-a-circle",
+     "Your positions lie on a circle, so that the first and the last are neighbours: the distance "
+     "is |i − j|.",
+     "return (weights * np.minimum(abs(i - j), n - abs(i - j))).sum(axis=(-2, -1)) / n"),
+    ("A20", "whole-numbers",
+     "The decimals are lost: your division is //, or the result has an integer type.",
+     "return (weights * abs(i - j)).sum(axis=(-2, -1)) // n"),
+    ("A26", "like-weights",
+     "Your result takes its dtype from weights: for integers the decimals are lost.",
+     "return ((weights * abs(i - j)).sum(axis=(-2, -1)) / n).astype(weights.dtype)"),
+    ("A48", "first-head-only", "Only head 0 is right; the others are 0.",
+     "result = (weights * abs(i - j)).sum(axis=(-2, -1)) / n\n"
+     "    result[..., 1:] = 0\n"
+     "    return result"),
+    ("A24", "multiplied-in-place",
+     "Your function multiplies weights in place: the caller's weights are gone.",
+     "np.multiply(weights, abs(i - j), out=weights)\n    return weights.sum(axis=(-2, -1)) / n"),
+    ("B64", "three-axes-only",
+     "Your function takes (h, n, n) only; any number of batch axes may lead.",
+     "h, n, m = weights.shape\n    return (weights * abs(i - j)).sum(axis=(1, 2)) / n"),
+    ("B64", "axes-one-and-two",
+     "Your sum runs over the axes 1 and 2, whatever weights is: count from the end (−2 and −1).",
+     "return (weights * abs(i - j)).sum(axis=(1, 2)) / n"),
+    ("B64", "one-batch-axis", SAID["one-batch-axis"],
+     "B, h, n, m = weights.shape\n    return (weights * abs(i - j)).sum(axis=(2, 3)) / n"),
+    ("X173", "batch-averaged", "The batch items are averaged; each has distances of its own.",
+     "result = (weights * abs(i - j)).sum(axis=(-2, -1)) / n\n"
+     "    return result.reshape(-1, result.shape[-1]).mean(axis=0)"),
+):  # fmt: skip
     distance.slip(code, name, message, SPREAD, new)
 
 
@@ -637,166 +457,91 @@ def _(rng):
 
 DIAGONAL = "return np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=-1)"
 for code, name, message, new in (
-    (
-        "E11",
-        "sign-reversed",
-        "The sign of the offset is reversed: query i looks at key i + offset, so −1 is the "
-        "position before.",
-        "return np.diagonal(weights, -offset, axis1=-2, axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X174",
-        "averaged-over-all-queries",
-        "You divide by n: the queries without such a key (at an end of the sequence) must not "
-        "count. Divide by n − |offset|.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / weights.shape[-1]",
-    ),
-    (
-        "X174",
-        "divided-by-n-minus-the-offset",
-        "You divide by n − offset. Before the start as after the end |offset| positions are "
-        "missing: divide by n − |offset|.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / "
-        "(weights.shape[-1] - offset)",
-    ),
-    (
-        "X175",
-        "around-the-end",
-        "Your offset runs around the end: the first position gets the last as the one before "
-        "it. It has none, and does not count.",
-        "n = weights.shape[-1]\n    return (weights * np.roll(np.eye(n), offset, "
-        "axis=1)).sum(axis=(-2, -1)) / n",
-    ),
-    (
-        "X175",
-        "around-the-end-then-averaged",
-        "Your offset runs around the end, with the right number of queries in the mean: the "
-        "position before the first does not exist.",
-        "n = weights.shape[-1]\n    return (weights * np.roll(np.eye(n), offset, "
-        "axis=1)).sum(axis=(-2, -1)) / (n - abs(offset))",
-    ),
-    (
-        "X176",
-        "always-the-previous",
-        "The offset is ignored: you always look at the position before.",
-        "n = weights.shape[-1]\n    return np.diagonal(weights, -1 if n > 1 else 0, axis1=-2, "
-        "axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X176",
-        "always-itself",
-        "The offset is ignored: you look at the diagonal.",
-        "return np.diagonal(weights, 0, axis1=-2, axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X176",
-        "absolute-offset",
-        "The sign of the offset is lost: −1 is the position before, 1 the one after.",
-        "return np.diagonal(weights, abs(offset), axis1=-2, axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X177",
-        "summed",
-        "You sum over the queries; their mean is asked for.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1)",
-    ),
-    (
-        "X178",
-        "one-query-a-number",
-        "You return a number for each query; their mean, one for each head, is asked for.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1)",
-    ),
-    (
-        "J13",
-        "heads-averaged",
-        "You average over the heads as well: one number for each head is asked for.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=(-2, -1))",
-    ),
-    (
-        "X166",
-        "share-of-largest",
-        "You count the queries whose largest weight lies there; the mean of the weights is "
-        "asked for.",
-        "n = weights.shape[-1]\n    i = np.arange(max(0, -offset), min(n, n - offset))\n    "
-        "return (weights[..., i, :].argmax(axis=-1) == i + offset).mean(axis=-1)",
-    ),
-    (
-        "X179",
-        "largest",
-        "You take the largest weight there; their mean is asked for.",
-        "return np.diagonal(weights, offset, axis1=-2, axis2=-1).max(axis=-1)",
-    ),
-    (
-        "X180",
-        "over-the-first-axes",
-        "np.diagonal takes the first two axes if you do not say which: axis1=-2, axis2=-1.",
-        "return np.diagonal(weights, min(max(offset, 1 - len(weights)), weights.shape[1] - "
-        "1)).mean(axis=-1)",
-    ),
-    (
-        "X181",
-        "one-too-far",
-        "You are one key off: offset −1 is the key directly before.",
-        "n = weights.shape[-1]\n    k = offset - 1 if offset > 1 - n else offset\n    return "
-        "np.diagonal(weights, k, axis1=-2, axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X182",
-        "rows-and-columns-exchanged",
-        "Rows and columns are exchanged: rows are queries, and query i looks at key i + offset.",
-        "return np.diagonal(np.swapaxes(weights, -1, -2), offset, axis1=-2, "
-        "axis2=-1).mean(axis=-1)",
-    ),
-    (
-        "X183",
-        "all-up-to-there",
-        "You sum all keys from the offset on; only key i + offset counts.",
-        "n = weights.shape[-1]\n    return np.tril(weights, offset).sum(axis=(-2, -1)) / (n - "
-        "abs(offset))",
-    ),
-    (
-        "X184",
-        "last-left-out",
-        "The last (or first) pair is left out: check where your range ends.",
-        "d = np.diagonal(weights, offset, axis1=-2, axis2=-1)\n    return (d[..., :-1] if "
-        "d.shape[-1] > 1 else d).mean(axis=-1)",
-    ),
-    (
-        "X169",
-        "empty-queries-left-out",
-        "You leave out the queries whose weight there is 0: they count.",
-        "d = np.diagonal(weights, offset, axis1=-2, axis2=-1)\n    return d.sum(axis=-1) / "
-        "np.maximum((d > 0).sum(axis=-1), 1)",
-    ),
-    (
-        "A26",
-        "like-weights",
-        "Your result takes its dtype from weights: for integers the decimals are lost.",
-        "return np.diagonal(weights, offset, axis1=-2, "
-        "axis2=-1).mean(axis=-1).astype(weights.dtype)",
-    ),
-    (
-        "A48",
-        "first-head-only",
-        "Only head 0 is right; the others are 0.",
-        "result = np.array(np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=-1))\n   "
-        " result[..., 1:] = 0\n    return result",
-    ),
-    (
-        "B64",
-        "three-axes-only",
-        "Your function takes (h, n, n) only; any number of batch axes may lead.",
-        "h, n, m = weights.shape\n    return np.diagonal(weights, offset, axis1=1, "
-        "axis2=2).mean(axis=-1)",
-    ),
-    (
-        "B64",
-        "axes-one-and-two",
-        "You take the axes 1 and 2 whatever weights is: count from the end (−2 and −1).",
-        "k = min(max(offset, 1 - weights.shape[1]), weights.shape[2] - 1)\n    return "
-        "np.diagonal(weights, k, axis1=1, axis2=2).mean(axis=-1)",
-    ),
-):
+    ("E11", "sign-reversed",
+     "The sign of the offset is reversed: query i looks at key i + offset, so −1 is the position "
+     "before.",
+     "return np.diagonal(weights, -offset, axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X174", "averaged-over-all-queries",
+     "You divide by n: the queries without such a key (at an end of the sequence) must not count. "
+     "Divide by n − |offset|.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / weights.shape[-1]"),
+    ("X174", "divided-by-n-minus-the-offset",
+     "You divide by n − offset. Before the start as after the end |offset| positions are missing: "
+     "divide by n − |offset|.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1) / (weights.shape[-1] - "
+     "offset)"),
+    ("X175", "around-the-end",
+     "Your offset runs around the end: the first position gets the last as the one before it. It "
+     "has none, and does not count.",
+     "n = weights.shape[-1]\n"
+     "    return (weights * np.roll(np.eye(n), offset, axis=1)).sum(axis=(-2, -1)) / n"),
+    ("X175", "around-the-end-then-averaged",
+     "Your offset runs around the end, with the right number of queries in the mean: the position "
+     "before the first does not exist.",
+     "n = weights.shape[-1]\n"
+     "    return (weights * np.roll(np.eye(n), offset, axis=1)).sum(axis=(-2, -1)) / (n - "
+     "abs(offset))"),
+    ("X176", "always-the-previous",
+     "The offset is ignored: you always look at the position before.",
+     "n = weights.shape[-1]\n"
+     "    return np.diagonal(weights, -1 if n > 1 else 0, axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X176", "always-itself", "The offset is ignored: you look at the diagonal.",
+     "return np.diagonal(weights, 0, axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X176", "absolute-offset",
+     "The sign of the offset is lost: −1 is the position before, 1 the one after.",
+     "return np.diagonal(weights, abs(offset), axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X177", "summed", "You sum over the queries; their mean is asked for.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).sum(axis=-1)"),
+    ("X178", "one-query-a-number",
+     "You return a number for each query; their mean, one for each head, is asked for.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1)"),
+    ("J13", "heads-averaged",
+     "You average over the heads as well: one number for each head is asked for.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=(-2, -1))"),
+    ("X166", "share-of-largest",
+     "You count the queries whose largest weight lies there; the mean of the weights is asked for.",
+     "n = weights.shape[-1]\n"
+     "    i = np.arange(max(0, -offset), min(n, n - offset))\n"
+     "    return (weights[..., i, :].argmax(axis=-1) == i + offset).mean(axis=-1)"),
+    ("X179", "largest", "You take the largest weight there; their mean is asked for.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).max(axis=-1)"),
+    ("X180", "over-the-first-axes",
+     "np.diagonal takes the first two axes if you do not say which: axis1=-2, axis2=-1.",
+     "return np.diagonal(weights, min(max(offset, 1 - len(weights)), weights.shape[1] - "
+     "1)).mean(axis=-1)"),
+    ("X181", "one-too-far", "You are one key off: offset −1 is the key directly before.",
+     "n = weights.shape[-1]\n"
+     "    k = offset - 1 if offset > 1 - n else offset\n"
+     "    return np.diagonal(weights, k, axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X182", "rows-and-columns-exchanged",
+     "Rows and columns are exchanged: rows are queries, and query i looks at key i + offset.",
+     "return np.diagonal(np.swapaxes(weights, -1, -2), offset, axis1=-2, axis2=-1).mean(axis=-1)"),
+    ("X183", "all-up-to-there", "You sum all keys from the offset on; only key i + offset counts.",
+     "n = weights.shape[-1]\n"
+     "    return np.tril(weights, offset).sum(axis=(-2, -1)) / (n - abs(offset))"),
+    ("X184", "last-left-out", "The last (or first) pair is left out: check where your range ends.",
+     "d = np.diagonal(weights, offset, axis1=-2, axis2=-1)\n"
+     "    return (d[..., :-1] if d.shape[-1] > 1 else d).mean(axis=-1)"),
+    ("X169", "empty-queries-left-out",
+     "You leave out the queries whose weight there is 0: they count.",
+     "d = np.diagonal(weights, offset, axis1=-2, axis2=-1)\n"
+     "    return d.sum(axis=-1) / np.maximum((d > 0).sum(axis=-1), 1)"),
+    ("A26", "like-weights",
+     "Your result takes its dtype from weights: for integers the decimals are lost.",
+     "return np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=-1).astype(weights.dtype)"),
+    ("A48", "first-head-only", "Only head 0 is right; the others are 0.",
+     "result = np.array(np.diagonal(weights, offset, axis1=-2, axis2=-1).mean(axis=-1))\n"
+     "    result[..., 1:] = 0\n"
+     "    return result"),
+    ("B64", "three-axes-only",
+     "Your function takes (h, n, n) only; any number of batch axes may lead.",
+     "h, n, m = weights.shape\n"
+     "    return np.diagonal(weights, offset, axis1=1, axis2=2).mean(axis=-1)"),
+    ("B64", "axes-one-and-two",
+     "You take the axes 1 and 2 whatever weights is: count from the end (−2 and −1).",
+     "k = min(max(offset, 1 - weights.shape[1]), weights.shape[2] - 1)\n"
+     "    return np.diagonal(weights, k, axis1=1, axis2=2).mean(axis=-1)"),
+):  # fmt: skip
     if name != "rows-and-columns-exchanged":  # the same numbers as with the sign reversed
         offset.slip(code, name, message, DIAGONAL, new)
 
@@ -1018,221 +763,100 @@ def asserted(x, W_q, W_k, W_v, W_o, num_heads, keep):
 SILENCED = "heads = heads * keep[:, None, None]  # (h,) -> (h, 1, 1), over positions and columns"
 RUN = "heads, _ = attention(Q, K, V)"
 for code, name, message, old, new in (
-    (
-        "J05",
-        "the-other-heads",
-        "You silence the heads that are to be kept: True means that the head stays.",
-        SILENCED,
-        "heads = heads * ~keep[:, None, None]",
-    ),
-    (
-        "J05",
-        "keep-ignored",
-        "keep has no effect: the result is that of all heads.",
-        SILENCED,
-        "pass",
-    ),
-    (
-        "X186",
-        "mean-instead-of-zero",
-        "A silent head gives its mean over the positions. That is mean ablation, another "
-        "convention; here it gives zero.",
-        SILENCED,
-        "heads = np.where(keep[:, None, None], heads, heads.mean(axis=-2, keepdims=True))",
-    ),
-    (
-        "X187",
-        "uniform-instead-of-zero",
-        "A silent head looks at all positions alike (its scores are 0) and still contributes: "
-        "its output has to be zero.",
-        SILENCED,
-        "heads, _ = attention(Q * keep[:, None, None], K, V)",
-    ),
-    (
-        "J12",
-        "weights-hidden-and-restored",
-        "A silent head still sees the position itself, or its own values: its output has to be "
-        "zero.",
-        SILENCED,
-        "heads = np.where(keep[:, None, None], heads, V)",
-    ),
-    (
-        "X188",
-        "columns-of-the-output",
-        "Columns of the output are 0 (or of W_o, which is the same). But W_o mixes the heads: "
-        "they have to be silenced before it.",
-        SILENCED + "\n    return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads), W_o) * np.repeat(keep, x.shape[-1] // num_heads)",
-    ),
-    (
-        "X189",
-        "rescaled",
-        "The heads that are kept are scaled up (by h over their number), as dropout does: they "
-        "do what they always do.",
-        SILENCED,
-        "heads = heads * keep[:, None, None] * (num_heads / max(keep.sum(), 1))",
-    ),
-    (
-        "X190",
-        "positions-silenced",
-        "keep is laid on the positions; it belongs to the axis of heads, (h, 1, 1).",
-        SILENCED,
-        "heads = heads * (keep[:, None] if heads.shape[-2] == num_heads else keep[:, None, None])",
-    ),
-    (
-        "X190",
-        "batch-items-silenced",
-        "keep is laid on the batch; it belongs to the axis of heads.",
-        SILENCED,
-        "heads = heads * (keep[:, None, None, None] if x.ndim == 3 and len(x) == num_heads "
-        "else keep[:, None, None])",
-    ),
-    (
-        "C06",
-        "interleaved",
-        "You silence every h-th column; head i holds the neighbouring columns i·d_k … "
-        "(i+1)·d_k − 1.",
-        SILENCED + "\n    return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads) * np.tile(keep, x.shape[-1] // num_heads), W_o)",
-    ),
-    (
-        "X191",
-        "closed-up",
-        "The heads that are kept close up: each stays in its own columns, and zeros stand "
-        "where a silent one was.",
-        SILENCED,
-        "kept = heads[..., keep, :, :]\n    heads = np.zeros_like(heads)\n    heads[..., : "
-        "kept.shape[-3], :, :] = kept",
-    ),
-    (
-        "X192",
-        "first-heads-kept",
-        "You keep as many heads as keep has True entries, but the first ones: keep says which.",
-        SILENCED,
-        "heads = heads * (np.arange(num_heads) < keep.sum())[:, None, None]",
-    ),
-    (
-        "X193",
-        "one-head-only",
-        "You keep a single head; all those that keep names stay.",
-        SILENCED,
-        "heads = heads * (np.arange(num_heads) == keep.argmax())[:, None, None] * keep.any()",
-    ),
-    (
-        "X194",
-        "in-reverse",
-        "keep is read from the end: keep[0] belongs to head 0.",
-        SILENCED,
-        "heads = heads * keep[::-1, None, None]",
-    ),
-    (
-        "X195",
-        "difference",
-        "You return what the silent heads have contributed; what remains is asked for.",
-        SILENCED,
-        "heads = heads * ~keep[:, None, None]",
-    ),
-    (
-        "C22",
-        "no-output-matrix",
-        SAID["no-output-matrix"],
-        "return linear(merge_heads(heads), W_o)",
-        "return merge_heads(heads)",
-    ),
-    (
-        "C26",
-        "residual-added",
-        SAID["residual-added"],
-        "return linear(merge_heads(heads), W_o)",
-        "return x + linear(merge_heads(heads), W_o)",
-    ),
-    (
-        "B61",
-        "with-the-weights",
-        SAID["with-the-weights"],
-        "return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads), W_o), _",
-    ),
-    (
-        "B03",
-        "scaled-by-the-width-of-the-model",
-        "The scores are divided by √d; the width of a head counts, √d_k.",
-        RUN,
-        "heads, _ = attention(Q * num_heads**-0.5, K, V)",
-    ),
-    (
-        "C01",
-        "cut-by-reshape",
-        SAID["cut-by-reshape"],
-        RUN,
-        "heads, _ = attention(*(np.reshape(linear(x, W), (*x.shape[:-2], num_heads, "
-        "x.shape[-2], -1)) for W in (W_q, W_k, W_v)))",
-    ),
-    (
-        "C03",
-        "joined-by-reshape",
-        SAID["joined-by-reshape"],
-        "merge_heads(heads)",
-        "np.reshape(heads, x.shape)",
-    ),
-    (
-        "C19",
-        "queries-and-keys-exchanged",
-        SAID["queries-and-keys-exchanged"],
-        RUN,
-        "heads, _ = attention(K, Q, V)",
-    ),
-    (
-        "X67",
-        "causal",
-        "Your attention hides later positions: there is no mask here.",
-        RUN,
-        "heads, _ = attention(Q, K, V, causal_mask(x.shape[-2]))",
-    ),
-    (
-        "A24",
-        "output-matrix-changed",
-        "Your function sets rows of W_o to 0 in the caller's array: work on a copy.",
-        SILENCED,
-        "W_o[~np.repeat(keep, x.shape[-1] // num_heads)] = 0",
-    ),
-    (
-        "A26",
-        "output-like-x",
-        SAID["output-like-x"],
-        "return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads), W_o).astype(x.dtype)",
-    ),
-    (
-        "A21",
-        "rounded",
-        SAID["rounded"],
-        "return linear(merge_heads(heads), W_o)",
-        "return linear(merge_heads(heads), W_o).round(4)",
-    ),
-    (
-        "A48",
-        "first-item-only",
-        SAID["first-item-only"],
-        "return linear(merge_heads(heads), W_o)",
-        "output = linear(merge_heads(heads), W_o)\n    if x.ndim > 2:\n        output[1:] = "
-        "0\n    return output",
-    ),
-    (
-        "B64",
-        "two-axes-only",
-        "Your function takes one sequence only; any number of batch axes may lead.",
-        "Q = split",
-        "n, d = x.shape\n    Q = split",
-    ),
-    (
-        "B64",
-        "one-batch-axis",
-        SAID["one-batch-axis"],
-        "Q = split",
-        "B, n, d = x.shape\n    Q = split",
-    ),
-):
+    ("J05", "the-other-heads",
+     "You silence the heads that are to be kept: True means that the head stays.",
+     SILENCED, "heads = heads * ~keep[:, None, None]"),
+    ("J05", "keep-ignored", "keep has no effect: the result is that of all heads.",
+     SILENCED, "pass"),
+    ("X186", "mean-instead-of-zero",
+     "A silent head gives its mean over the positions. That is mean ablation, another convention; "
+     "here it gives zero.",
+     SILENCED, "heads = np.where(keep[:, None, None], heads, heads.mean(axis=-2, keepdims=True))"),
+    ("X187", "uniform-instead-of-zero",
+     "A silent head looks at all positions alike (its scores are 0) and still contributes: its "
+     "output has to be zero.",
+     SILENCED, "heads, _ = attention(Q * keep[:, None, None], K, V)"),
+    ("J12", "weights-hidden-and-restored",
+     "A silent head still sees the position itself, or its own values: its output has to be zero.",
+     SILENCED, "heads = np.where(keep[:, None, None], heads, V)"),
+    ("X188", "columns-of-the-output",
+     "Columns of the output are 0 (or of W_o, which is the same). But W_o mixes the heads: they "
+     "have to be silenced before it.",
+     SILENCED + "\n    return linear(merge_heads(heads), W_o)",
+     "return linear(merge_heads(heads), W_o) * np.repeat(keep, x.shape[-1] // num_heads)"),
+    ("X189", "rescaled",
+     "The heads that are kept are scaled up (by h over their number), as dropout does: they do "
+     "what they always do.",
+     SILENCED, "heads = heads * keep[:, None, None] * (num_heads / max(keep.sum(), 1))"),
+    ("X190", "positions-silenced",
+     "keep is laid on the positions; it belongs to the axis of heads, (h, 1, 1).",
+     SILENCED,
+     "heads = heads * (keep[:, None] if heads.shape[-2] == num_heads else keep[:, None, None])"),
+    ("X190", "batch-items-silenced", "keep is laid on the batch; it belongs to the axis of heads.",
+     SILENCED,
+     "heads = heads * (keep[:, None, None, None] if x.ndim == 3 and len(x) == num_heads else "
+     "keep[:, None, None])"),
+    ("C06", "interleaved",
+     "You silence every h-th column; head i holds the neighbouring columns i·d_k … (i+1)·d_k − 1.",
+     SILENCED + "\n    return linear(merge_heads(heads), W_o)",
+     "return linear(merge_heads(heads) * np.tile(keep, x.shape[-1] // num_heads), W_o)"),
+    ("X191", "closed-up",
+     "The heads that are kept close up: each stays in its own columns, and zeros stand where a "
+     "silent one was.",
+     SILENCED,
+     "kept = heads[..., keep, :, :]\n"
+     "    heads = np.zeros_like(heads)\n"
+     "    heads[..., : kept.shape[-3], :, :] = kept"),
+    ("X192", "first-heads-kept",
+     "You keep as many heads as keep has True entries, but the first ones: keep says which.",
+     SILENCED, "heads = heads * (np.arange(num_heads) < keep.sum())[:, None, None]"),
+    ("X193", "one-head-only", "You keep a single head; all those that keep names stay.",
+     SILENCED,
+     "heads = heads * (np.arange(num_heads) == keep.argmax())[:, None, None] * keep.any()"),
+    ("X194", "in-reverse", "keep is read from the end: keep[0] belongs to head 0.",
+     SILENCED, "heads = heads * keep[::-1, None, None]"),
+    ("X195", "difference",
+     "You return what the silent heads have contributed; what remains is asked for.",
+     SILENCED, "heads = heads * ~keep[:, None, None]"),
+    ("C22", "no-output-matrix", SAID["no-output-matrix"],
+     "return linear(merge_heads(heads), W_o)", "return merge_heads(heads)"),
+    ("C26", "residual-added", SAID["residual-added"],
+     "return linear(merge_heads(heads), W_o)", "return x + linear(merge_heads(heads), W_o)"),
+    ("B61", "with-the-weights", SAID["with-the-weights"],
+     "return linear(merge_heads(heads), W_o)", "return linear(merge_heads(heads), W_o), _"),
+    ("B03", "scaled-by-the-width-of-the-model",
+     "The scores are divided by √d; the width of a head counts, √d_k.",
+     RUN, "heads, _ = attention(Q * num_heads**-0.5, K, V)"),
+    ("C01", "cut-by-reshape", SAID["cut-by-reshape"],
+     RUN,
+     "heads, _ = attention(*(np.reshape(linear(x, W), (*x.shape[:-2], num_heads, x.shape[-2], "
+     "-1)) for W in (W_q, W_k, W_v)))"),
+    ("C03", "joined-by-reshape", SAID["joined-by-reshape"],
+     "merge_heads(heads)", "np.reshape(heads, x.shape)"),
+    ("C19", "queries-and-keys-exchanged", SAID["queries-and-keys-exchanged"],
+     RUN, "heads, _ = attention(K, Q, V)"),
+    ("X67", "causal", "Your attention hides later positions: there is no mask here.",
+     RUN, "heads, _ = attention(Q, K, V, causal_mask(x.shape[-2]))"),
+    ("A24", "output-matrix-changed",
+     "Your function sets rows of W_o to 0 in the caller's array: work on a copy.",
+     SILENCED, "W_o[~np.repeat(keep, x.shape[-1] // num_heads)] = 0"),
+    ("A26", "output-like-x", SAID["output-like-x"],
+     "return linear(merge_heads(heads), W_o)",
+     "return linear(merge_heads(heads), W_o).astype(x.dtype)"),
+    ("A21", "rounded", SAID["rounded"],
+     "return linear(merge_heads(heads), W_o)", "return linear(merge_heads(heads), W_o).round(4)"),
+    ("A48", "first-item-only", SAID["first-item-only"],
+     "return linear(merge_heads(heads), W_o)",
+     "output = linear(merge_heads(heads), W_o)\n"
+     "    if x.ndim > 2:\n"
+     "        output[1:] = 0\n"
+     "    return output"),
+    ("B64", "two-axes-only",
+     "Your function takes one sequence only; any number of batch axes may lead.",
+     "Q = split", "n, d = x.shape\n    Q = split"),
+    ("B64", "one-batch-axis", SAID["one-batch-axis"],
+     "Q = split", "B, n, d = x.shape\n    Q = split"),
+):  # fmt: skip
     if name != "difference":  # the same numbers as the-other-heads
         ablate.slip(code, name, message, old, new)
 

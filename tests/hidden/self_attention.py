@@ -358,152 +358,76 @@ for name, line, matrix in (
         f"{line}\n    {line[0]} = np.maximum({line[0]}, 0)",
     )
 for code, name, message, old, new in (
-    (
-        "C14",
-        "keys-from-the-query-matrix",
-        SAID["keys-from-the-query-matrix"],
-        "K = linear(x, W_k)",
-        "K = linear(x, W_q + 0 * W_k)",
-    ),
-    (
-        "C14",
-        "queries-from-the-key-matrix",
-        "Your queries come from W_k, as the keys do: they have a matrix of their own, W_q.",
-        "Q = linear(x, W_q)",
-        "Q = linear(x, W_k + 0 * W_q)",
-    ),
-    (
-        "C19",
-        "queries-and-keys-exchanged",
-        SAID["queries-and-keys-exchanged"],
-        "attention(Q, K, V, mask)",
-        "attention(K, Q, V, mask)",
-    ),
-    (
-        "C19",
-        "keys-and-values-exchanged",
-        "Keys and values are exchanged: W_k makes what is compared, W_v what is averaged.",
-        "attention(Q, K, V, mask)",
-        "attention(Q, V, K, mask)",
-    ),
-    (
-        "C19",
-        "queries-and-values-exchanged",
-        "Queries and values are exchanged: W_q makes the queries, W_v what is averaged.",
-        "attention(Q, K, V, mask)",
-        "attention(V, K, Q, mask)",
-    ),
-    (
-        "B57",
-        "keys-averaged",
-        "Your output is a mean of the keys; the values x @ W_v are to be averaged.",
-        "attention(Q, K, V, mask)",
-        "attention(Q, K, K + 0 * V[..., :1], mask)",
-    ),
-    (
-        "B57",
-        "queries-averaged",
-        "Your output is a mean of the queries; the values x @ W_v are to be averaged.",
-        "attention(Q, K, V, mask)",
-        "attention(Q, K, Q + 0 * V[..., :1], mask)",
-    ),
-    (
-        "B56",
-        "x-averaged",
-        "Your output is a mean of x itself: the values are x @ W_v.",
-        "attention(Q, K, V, mask)",
-        "attention(Q, K, x + 0 * V[..., :1], mask)",
-    ),
-    (
-        "B56",
-        "x-for-queries",
-        "Your queries are x itself: they are x @ W_q.",
-        "Q = linear(x, W_q)",
-        "Q = x + 0 * linear(x, W_q)[..., :1]",
-    ),
-    (
-        "B56",
-        "x-for-keys",
-        "Your keys are x itself: they are x @ W_k.",
-        "K = linear(x, W_k)",
-        "K = x + 0 * linear(x, W_k)[..., :1]",
-    ),
-    (
-        "X60",
-        "projected-twice",
-        "Your values are projected twice: the second projection takes the result of the first, "
-        "not x.",
-        "V = linear(x, W_v)",
-        "V = linear(x, W_v)\n    V = linear(V, W_v)",
-    ),
-    (
-        "X61",
-        "one-after-the-other",
-        "Your keys are a projection of the queries: each of the three projections takes x itself.",
-        "K = linear(x, W_k)",
-        "K = linear(Q, W_k)",
-    ),
-    (
-        "X62",
-        "centred",
-        "x is centred before the projections (its mean over the width is subtracted): nothing "
-        "of the kind is asked for.",
-        "Q = linear(x, W_q)",
-        "x = x - np.mean(x, axis=-1, keepdims=True)\n    Q = linear(x, W_q)",
-    ),
-    (
-        "X63",
-        "normalised",
-        "x is normalised before the projections (LayerNorm): that belongs to chapter 11, not here.",
-        "Q = linear(x, W_q)",
-        "x = (x - np.mean(x, -1, keepdims=True)) / np.sqrt(np.var(x, -1, keepdims=True) + "
-        "1e-5)\n    Q = linear(x, W_q)",
-    ),
-    (
-        "X64",
-        "unit-queries-and-keys",
-        "Queries and keys are brought to length 1: their lengths belong to the scores.",
-        "return attention(",
-        "Q = Q / np.linalg.norm(Q, axis=-1, keepdims=True)\n    K = K / np.linalg.norm(K, "
-        "axis=-1, keepdims=True)\n    return attention(",
-    ),
-):
+    ("C14", "keys-from-the-query-matrix", SAID["keys-from-the-query-matrix"],
+     "K = linear(x, W_k)", "K = linear(x, W_q + 0 * W_k)"),
+    ("C14", "queries-from-the-key-matrix",
+     "Your queries come from W_k, as the keys do: they have a matrix of their own, W_q.",
+     "Q = linear(x, W_q)", "Q = linear(x, W_k + 0 * W_q)"),
+    ("C19", "queries-and-keys-exchanged", SAID["queries-and-keys-exchanged"],
+     "attention(Q, K, V, mask)", "attention(K, Q, V, mask)"),
+    ("C19", "keys-and-values-exchanged",
+     "Keys and values are exchanged: W_k makes what is compared, W_v what is averaged.",
+     "attention(Q, K, V, mask)", "attention(Q, V, K, mask)"),
+    ("C19", "queries-and-values-exchanged",
+     "Queries and values are exchanged: W_q makes the queries, W_v what is averaged.",
+     "attention(Q, K, V, mask)", "attention(V, K, Q, mask)"),
+    ("B57", "keys-averaged",
+     "Your output is a mean of the keys; the values x @ W_v are to be averaged.",
+     "attention(Q, K, V, mask)", "attention(Q, K, K + 0 * V[..., :1], mask)"),
+    ("B57", "queries-averaged",
+     "Your output is a mean of the queries; the values x @ W_v are to be averaged.",
+     "attention(Q, K, V, mask)", "attention(Q, K, Q + 0 * V[..., :1], mask)"),
+    ("B56", "x-averaged", "Your output is a mean of x itself: the values are x @ W_v.",
+     "attention(Q, K, V, mask)", "attention(Q, K, x + 0 * V[..., :1], mask)"),
+    ("B56", "x-for-queries", "Your queries are x itself: they are x @ W_q.",
+     "Q = linear(x, W_q)", "Q = x + 0 * linear(x, W_q)[..., :1]"),
+    ("B56", "x-for-keys", "Your keys are x itself: they are x @ W_k.",
+     "K = linear(x, W_k)", "K = x + 0 * linear(x, W_k)[..., :1]"),
+    ("X60", "projected-twice",
+     "Your values are projected twice: the second projection takes the result of the first, not x.",
+     "V = linear(x, W_v)", "V = linear(x, W_v)\n    V = linear(V, W_v)"),
+    ("X61", "one-after-the-other",
+     "Your keys are a projection of the queries: each of the three projections takes x itself.",
+     "K = linear(x, W_k)", "K = linear(Q, W_k)"),
+    ("X62", "centred",
+     "x is centred before the projections (its mean over the width is subtracted): nothing of the "
+     "kind is asked for.",
+     "Q = linear(x, W_q)", "x = x - np.mean(x, axis=-1, keepdims=True)\n    Q = linear(x, W_q)"),
+    ("X63", "normalised",
+     "x is normalised before the projections (LayerNorm): that belongs to chapter 11, not here.",
+     "Q = linear(x, W_q)",
+     "x = (x - np.mean(x, -1, keepdims=True)) / np.sqrt(np.var(x, -1, keepdims=True) + 1e-5)\n"
+     "    Q = linear(x, W_q)"),
+    ("X64", "unit-queries-and-keys",
+     "Queries and keys are brought to length 1: their lengths belong to the scores.",
+     "return attention(",
+     "Q = Q / np.linalg.norm(Q, axis=-1, keepdims=True)\n"
+     "    K = K / np.linalg.norm(K, axis=-1, keepdims=True)\n"
+     "    return attention("),
+):  # fmt: skip
     self_attention.slip(code, name, message, old, new)
 
 # The scale:
 for code, name, message, factor in (
     ("B01", "no-scale", SAID["no-scale"], "math.sqrt(Q.shape[-1])"),
     ("B02", "divided-by-d-k", SAID["divided-by-d-k"], "1 / math.sqrt(Q.shape[-1])"),
-    (
-        "B11",
-        "scaled-twice",
-        "The scores are scaled twice: `attention` divides by √d_k already.",
-        "1 / np.sqrt(Q.shape[-1])",
-    ),
+    ("B11", "scaled-twice", "The scores are scaled twice: `attention` divides by √d_k already.",
+     "1 / np.sqrt(Q.shape[-1])"),
     ("B08", "multiplied", SAID["multiplied"], "Q.shape[-1]"),
-    (
-        "B03",
-        "scaled-by-the-width-of-x",
-        "The scores are divided by √d, the root of the width of x. The width that counts is "
-        "that of the queries and keys: √d_k.",
-        "math.sqrt(Q.shape[-1] / x.shape[-1])",
-    ),
-    (
-        "B03",
-        "scaled-by-the-width-of-the-values",
-        "The scores are divided by √d_v, the root of the values' width. The width that counts "
-        "is that of the queries and keys: √d_k.",
-        "math.sqrt(Q.shape[-1] / V.shape[-1])",
-    ),
-    (
-        "B03",
-        "scaled-by-the-length",
-        "The scores are divided by √n, the root of the number of positions. The width of "
-        "queries and keys counts: √d_k.",
-        "math.sqrt(Q.shape[-1] / x.shape[-2])",
-    ),
+    ("B03", "scaled-by-the-width-of-x",
+     "The scores are divided by √d, the root of the width of x. The width that counts is that of "
+     "the queries and keys: √d_k.",
+     "math.sqrt(Q.shape[-1] / x.shape[-1])"),
+    ("B03", "scaled-by-the-width-of-the-values",
+     "The scores are divided by √d_v, the root of the values' width. The width that counts is that "
+     "of the queries and keys: √d_k.",
+     "math.sqrt(Q.shape[-1] / V.shape[-1])"),
+    ("B03", "scaled-by-the-length",
+     "The scores are divided by √n, the root of the number of positions. The width of queries and "
+     "keys counts: √d_k.",
+     "math.sqrt(Q.shape[-1] / x.shape[-2])"),
     ("B07", "constant-scale", SAID["constant-scale"], "math.sqrt(Q.shape[-1]) / 8"),
-):
+):  # fmt: skip
     if name != "scaled-twice":  # the same numbers as divided-by-d-k
         self_attention.slip(
             code,
@@ -516,153 +440,77 @@ for code, name, message, factor in (
 # What is returned:
 for code, name, message, new in (
     ("B61", "output-only", SAID["output-only"], "attention(Q, K, V, mask)[0]"),
-    (
-        "B61",
-        "weights-only",
-        "Your function returns the weights alone; (output, weights) is asked for.",
-        "attention(Q, K, V, mask)[1]",
-    ),
+    ("B61", "weights-only",
+     "Your function returns the weights alone; (output, weights) is asked for.",
+     "attention(Q, K, V, mask)[1]"),
     ("B61", "weights-first", SAID["weights-first"], "attention(Q, K, V, mask)[::-1]"),
-    (
-        "X14",
-        "scores-returned",
-        SAID["scores-returned"],
-        "attention(Q, K, V, mask)[0], attention_scores(Q, K)",
-    ),
-    (
-        "C26",
-        "residual-added",
-        SAID["residual-added"],
-        "(lambda o, w: (o + x[..., : o.shape[-1]] if o.shape[-1] <= x.shape[-1] else o + "
-        "x[..., :1], w))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "C26",
-        "values-added",
-        "Each position's own value is added to its output once more: the weighted mean alone "
-        "is asked for.",
-        "(lambda o, w: (o + V, w))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "A21",
-        "rounded",
-        SAID["rounded"],
-        "tuple(np.round(part, 4) for part in attention(Q, K, V, mask))",
-    ),
-    (
-        "J08",
-        "softmax-twice",
-        SAID["softmax-twice"],
-        "(lambda o, w: (softmax(w) @ V, softmax(w)))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "B59",
-        "transposed-weights-used",
-        SAID["transposed-weights-used"],
-        "(lambda o, w: (np.swapaxes(w, -1, -2) @ V, w))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "A26",
-        "output-like-x",
-        SAID["output-like-x"],
-        "(lambda o, w: (o.astype(x.dtype), w))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "X65",
-        "mean-pooled",
-        "Your output is one vector for the whole sequence; one for each position is asked for.",
-        "(lambda o, w: (o.mean(-2), w))(*attention(Q, K, V, mask))",
-    ),
-    (
-        "X66",
-        "rows-normalised-again",
-        "Your output rows are brought to length 1: the weighted mean itself is asked for.",
-        "(lambda o, w: (o / (np.linalg.norm(o, axis=-1, keepdims=True) + 1e-9), "
-        "w))(*attention(Q, K, V, mask))",
-    ),
-):
+    ("X14", "scores-returned", SAID["scores-returned"],
+     "attention(Q, K, V, mask)[0], attention_scores(Q, K)"),
+    ("C26", "residual-added", SAID["residual-added"],
+     "(lambda o, w: (o + x[..., : o.shape[-1]] if o.shape[-1] <= x.shape[-1] else o + x[..., :1], "
+     "w))(*attention(Q, K, V, mask))"),
+    ("C26", "values-added",
+     "Each position's own value is added to its output once more: the weighted mean alone is asked "
+     "for.",
+     "(lambda o, w: (o + V, w))(*attention(Q, K, V, mask))"),
+    ("A21", "rounded", SAID["rounded"],
+     "tuple(np.round(part, 4) for part in attention(Q, K, V, mask))"),
+    ("J08", "softmax-twice", SAID["softmax-twice"],
+     "(lambda o, w: (softmax(w) @ V, softmax(w)))(*attention(Q, K, V, mask))"),
+    ("B59", "transposed-weights-used", SAID["transposed-weights-used"],
+     "(lambda o, w: (np.swapaxes(w, -1, -2) @ V, w))(*attention(Q, K, V, mask))"),
+    ("A26", "output-like-x", SAID["output-like-x"],
+     "(lambda o, w: (o.astype(x.dtype), w))(*attention(Q, K, V, mask))"),
+    ("X65", "mean-pooled",
+     "Your output is one vector for the whole sequence; one for each position is asked for.",
+     "(lambda o, w: (o.mean(-2), w))(*attention(Q, K, V, mask))"),
+    ("X66", "rows-normalised-again",
+     "Your output rows are brought to length 1: the weighted mean itself is asked for.",
+     "(lambda o, w: (o / (np.linalg.norm(o, axis=-1, keepdims=True) + 1e-9), w))(*attention(Q, K, "
+     "V, mask))"),
+):  # fmt: skip
     self_attention.slip(code, name, message, "attention(Q, K, V, mask)", new)
 
 # The mask:
 for code, name, message, new in (
     ("B47", "mask-not-used", SAID["mask-not-used"], "attention(Q, K, V)"),
-    (
-        "B38",
-        "mask-the-other-way",
-        SAID["mask-the-other-way"],
-        "attention(Q, K, V, None if mask is None else ~mask)",
-    ),
-    (
-        "B43",
-        "mask-on-queries",
-        SAID["mask-on-queries"],
-        "attention(Q, K, V, mask if mask is None else np.swapaxes(np.broadcast_to(mask, "
-        "(*x.shape[:-2], x.shape[-2], x.shape[-2])), -1, -2))",
-    ),
-    (
-        "B36",
-        "mask-squared",
-        "The mask hides queries too (mask times its transpose): only the keys that it marks "
-        "are hidden.",
-        "attention(Q, K, V, mask if mask is None else np.broadcast_to(mask, (*x.shape[:-2], "
-        "x.shape[-2], x.shape[-2]))"
-        " & np.swapaxes(np.broadcast_to(mask, (*x.shape[:-2], x.shape[-2], x.shape[-2])), -1, -2))",
-    ),
-    (
-        "A48",
-        "mask-of-the-first-item",
-        SAID["mask-of-the-first-item"],
-        "attention(Q, K, V, mask if mask is None or np.ndim(mask) < 3 else "
-        "np.asarray(mask)[(0,) * (np.ndim(mask) - 2)])",
-    ),
-    (
-        "X18",
-        "always-causal",
-        SAID["always-causal"],
-        "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else "
-        "causal_mask(x.shape[-2]) & mask)",
-    ),
-    (
-        "X67",
-        "causal-without-a-mask",
-        SAID["causal-without-a-mask"],
-        "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)",
-    ),
-    (
-        "X68",
-        "not-itself",
-        "A position does not see itself in your function: nothing but the mask may hide a key.",
-        "attention(Q, K, V, ~np.eye(x.shape[-2], dtype=bool) if mask is None else mask & "
-        "~np.eye(x.shape[-2], dtype=bool))",
-    ),
-    (
-        "X69",
-        "always-itself",
-        SAID["always-itself"],
-        "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))",
-    ),
-    (
-        "B33",
-        "empty-rows-see-all",
-        SAID["empty-rows-see-all"],
-        "attention(Q, K, V, mask if mask is None else mask | ~np.any(mask, -1, keepdims=True))",
-    ),
-    (
-        "B33",
-        "empty-rows-see-themselves",
-        "A query that sees nothing looks at itself: it must get weights 0 and output 0.",
-        "attention(Q, K, V, mask if mask is None else np.where(np.any(mask, -1, "
-        "keepdims=True), mask, np.eye(x.shape[-2], dtype=bool)))",
-    ),
-    (
-        "X70",
-        "hidden-positions-zeroed",
-        "x is set to 0 at hidden positions and no score is hidden: a key of zeros has the "
-        "score 0, and exp(0) = 1.",
-        "attention(Q, K, V) if mask is None else attention(Q, K * np.any(mask, axis=-2)[..., "
-        "None], V * np.any(mask, axis=-2)[..., None])",
-    ),
-):
+    ("B38", "mask-the-other-way", SAID["mask-the-other-way"],
+     "attention(Q, K, V, None if mask is None else ~mask)"),
+    ("B43", "mask-on-queries", SAID["mask-on-queries"],
+     "attention(Q, K, V, mask if mask is None else np.swapaxes(np.broadcast_to(mask, "
+     "(*x.shape[:-2], x.shape[-2], x.shape[-2])), -1, -2))"),
+    ("B36", "mask-squared",
+     "The mask hides queries too (mask times its transpose): only the keys that it marks are "
+     "hidden.",
+     "attention(Q, K, V, mask if mask is None else np.broadcast_to(mask, (*x.shape[:-2], "
+     "x.shape[-2], x.shape[-2])) & np.swapaxes(np.broadcast_to(mask, (*x.shape[:-2], x.shape[-2], "
+     "x.shape[-2])), -1, -2))"),
+    ("A48", "mask-of-the-first-item", SAID["mask-of-the-first-item"],
+     "attention(Q, K, V, mask if mask is None or np.ndim(mask) < 3 else np.asarray(mask)[(0,) * "
+     "(np.ndim(mask) - 2)])"),
+    ("X18", "always-causal", SAID["always-causal"],
+     "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else causal_mask(x.shape[-2]) & "
+     "mask)"),
+    ("X67", "causal-without-a-mask", SAID["causal-without-a-mask"],
+     "attention(Q, K, V, causal_mask(x.shape[-2]) if mask is None else mask)"),
+    ("X68", "not-itself",
+     "A position does not see itself in your function: nothing but the mask may hide a key.",
+     "attention(Q, K, V, ~np.eye(x.shape[-2], dtype=bool) if mask is None else mask & "
+     "~np.eye(x.shape[-2], dtype=bool))"),
+    ("X69", "always-itself", SAID["always-itself"],
+     "attention(Q, K, V, mask if mask is None else mask | np.eye(x.shape[-2], dtype=bool))"),
+    ("B33", "empty-rows-see-all", SAID["empty-rows-see-all"],
+     "attention(Q, K, V, mask if mask is None else mask | ~np.any(mask, -1, keepdims=True))"),
+    ("B33", "empty-rows-see-themselves",
+     "A query that sees nothing looks at itself: it must get weights 0 and output 0.",
+     "attention(Q, K, V, mask if mask is None else np.where(np.any(mask, -1, keepdims=True), "
+     "mask, np.eye(x.shape[-2], dtype=bool)))"),
+    ("X70", "hidden-positions-zeroed",
+     "x is set to 0 at hidden positions and no score is hidden: a key of zeros has the score 0, "
+     "and exp(0) = 1.",
+     "attention(Q, K, V) if mask is None else attention(Q, K * np.any(mask, axis=-2)[..., None], "
+     "V * np.any(mask, axis=-2)[..., None])"),
+):  # fmt: skip
     self_attention.slip(code, name, message, "attention(Q, K, V, mask)", new)
 
 BY_HAND = (
