@@ -78,55 +78,30 @@ cross.witness("values", "C1", CALL, **SQUARE, num_heads=1)
 cross.witness("values", "C1", CALL + "[0]", **WIDER, num_heads=2)
 cross.witness("values", "C2", CALL, **{**TINY, "x": TINY["x"][:1]}, num_heads=2)
 cross.witness(
-    "mask",
-    "C3",
-    MASKED + "[1]",
-    **TINY,
-    num_heads=2,
+    "mask", "C3", MASKED + "[1]", **TINY, num_heads=2,
     memory_mask=np.array([[True, True, False], [False, True, True]]),
-)
+)  # fmt: skip
 cross.witness("mask", "C3", MASKED, **SQUARE, num_heads=1, memory_mask=PAST)
 cross.witness("mask", "C3", MASKED + "[1]", **FAR)
 cross.witness(
-    "nothing",
-    "C4",
-    MASKED + "[0]",
-    **TINY,
-    num_heads=2,
-    memory_mask=FIRST_SEES,
+    "nothing", "C4", MASKED + "[0]", **TINY, num_heads=2, memory_mask=FIRST_SEES,
     options={"no_warning": True},
-)
+)  # fmt: skip
 cross.witness(
-    "nothing",
-    "C4",
-    MASKED + "[1]",
-    **TINY,
-    num_heads=1,
-    memory_mask=FIRST_SEES,
+    "nothing", "C4", MASKED + "[1]", **TINY, num_heads=1, memory_mask=FIRST_SEES,
     options={"no_warning": True},
-)
+)  # fmt: skip
 cross.witness(
-    "batches",
-    "C5",
-    MASKED + "[0]",
-    **TWICE,
-    num_heads=2,
+    "batches", "C5", MASKED + "[0]", **TWICE, num_heads=2,
     memory_mask=np.array([[[True, True, False]], [[False, True, True]]]),
-)
+)  # fmt: skip
 cross.witness("batches", "C5", CALL + "[1]", **TWICE, num_heads=2)
 cross.witness("numbers", "C6", CALL + "[1]", **{**TINY, "x": TINY["x"] * 4000}, num_heads=1)
 cross.witness(
-    "numbers",
-    "C6",
-    CALL + "[0]",
-    num_heads=1,
-    x=np.array([[1, 0], [0, 1]]),
-    memory=np.array([[1, 0], [0, 2]]),
-    W_q=np.array([[1, 1], [0, -1]]),
-    W_k=np.array([[0, 1], [1, 0]]),
-    W_v=np.array([[3, 1], [0, 2]]),
-    W_o=np.array([[1, 2], [0, 1]]),
-)
+    "numbers", "C6", CALL + "[0]", num_heads=1, x=np.array([[1, 0], [0, 1]]),
+    memory=np.array([[1, 0], [0, 2]]), W_q=np.array([[1, 1], [0, -1]]),
+    W_k=np.array([[0, 1], [1, 0]]), W_v=np.array([[3, 1], [0, 2]]), W_o=np.array([[1, 2], [0, 1]]),
+)  # fmt: skip
 cross.witness("errors", "C7", CALL, **{**TINY, "W_k": np.ones((2, 2))}, num_heads=2, options=RAISES)
 cross.witness("errors", "C7", CALL, **TINY, num_heads=3, options=RAISES)
 cross.witness(
@@ -882,11 +857,9 @@ align.witness(  # two sure heads, and the position between theirs is nobody's ch
     "values", "C1", ALIGN, weights=np.array([[[0.6, 0.1, 0.3]], [[0.35, 0.05, 0.6]]])
 )
 align.witness(
-    "batches",
-    "C2",
-    ALIGN,
+    "batches", "C2", ALIGN,
     weights=np.array([[[[0.7, 0.3], [0.1, 0.9]]], [[[0.2, 0.8], [0.6, 0.4]]]]),
-)
+)  # fmt: skip
 
 
 def random_weights(rng, *shape):
@@ -1009,13 +982,9 @@ decoder.witness("values", "C1", DECODE, **{**SMALL, "y": SMALL["y"][:2]}, num_he
 decoder.witness("values", "C1", DECODE, **{**MIXED, "y": MIXED["y"].astype(int)}, num_heads=2)
 decoder.witness("causal", "C2", DECODE + "[:2]", **SMALL, num_heads=2)
 decoder.witness(
-    "mask",
-    "C3",
-    DECODE_MASKED,
-    **SMALL,
-    num_heads=2,
+    "mask", "C3", DECODE_MASKED, **SMALL, num_heads=2,
     memory_mask=np.array([[True, False, True], [False, False, False], [True, True, False]]),
-)
+)  # fmt: skip
 decoder.witness(
     "batches",
     "C4",

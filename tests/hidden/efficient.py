@@ -766,21 +766,13 @@ LONG_LINEAR = (
 linear.witness("values", "C1", LINEAR, **QKV)
 linear.witness("values", "C1", LINEAR, Q=Q3[:1], K=K4[:1], V=V4[2:3])
 linear.witness(
-    "values",
-    "C3",
-    LINEAR,
-    Q=np.stack([Q3[:2], -Q3[:2]]),
-    K=np.stack([K4[:3], K4[1:]]),
+    "values", "C3", LINEAR, Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:3], K4[1:]]),
     V=np.stack([V4[:3], V4[1:]]),
-)
+)  # fmt: skip
 linear.witness(
-    "values",
-    "C3",
-    LINEAR,
-    Q=np.array([[1, -2]]),
-    K=np.array([[3, 0], [-1, 2]]),
+    "values", "C3", LINEAR, Q=np.array([[1, -2]]), K=np.array([[3, 0], [-1, 2]]),
     V=np.array([[1, 2, 3], [4, 5, 7]]),
-)
+)  # fmt: skip
 linear.witness(
     "values", "C3", LINEAR, Q=Q3[:1], K=np.array([[-15.0, 2.0], [900.0, -3.0]]), V=V4[:2]
 )
@@ -1108,12 +1100,9 @@ grouped.witness(
 grouped.witness("values", "C3", GROUPED, **peaked(HEADS, 0))
 grouped.witness("mask", "C4", MASKED, **HEADS, mask=np.array([[False, True]]))
 grouped.witness(
-    "mask",
-    "C4",
-    MASKED,
-    **HEADS,
+    "mask", "C4", MASKED, **HEADS,
     mask=np.array([[[True, False]], [[True, True]], [[False, True]], [[True, True]]]),
-)
+)  # fmt: skip
 grouped.witness(
     "mask", "C4", MASKED, **HEADS,
     mask=np.array([[[True, True]], [[False, False]], [[False, True]], [[True, False]]]), options=QUIET,
@@ -1483,24 +1472,15 @@ cache.witness("attend", "C1", LENGTH, K=np.stack([K4[:3], K4[1:]]), V=np.stack([
 cache.witness("attend", "C2", ALL, **{**NEXT, "Q": NEXT["Q"][:1]})
 cache.witness("attend", "C2", ALL, **{**NEXT, "Q": Q3})
 cache.witness(
-    "attend",
-    "C4",
-    ALL,
-    Q=np.stack([Q3[:2], -Q3[:2]]),
-    K=np.stack([K4[:3], K4[1:]]),
+    "attend", "C4", ALL, Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:3], K4[1:]]),
     V=np.stack([V4[:3], V4[1:]]),
-)
+)  # fmt: skip
 cache.witness("chunks", "C3", IN_CHUNKS, **NEXT, cuts=[(0, 1), (1, 4)])
 cache.witness("chunks", "C3", STEP_BY_STEP, Q=Q3, K=K4[:3], V=V4[:3])
 cache.witness(
-    "chunks",
-    "C4",
-    IN_CHUNKS,
-    Q=np.stack([Q3[:2], -Q3[:2]]),
-    K=np.stack([K4[:3], K4[1:]]),
-    V=np.stack([V4[:3], V4[1:]]),
-    cuts=[(0, 1), (1, 3)],
-)
+    "chunks", "C4", IN_CHUNKS, Q=np.stack([Q3[:2], -Q3[:2]]), K=np.stack([K4[:3], K4[1:]]),
+    V=np.stack([V4[:3], V4[1:]]), cuts=[(0, 1), (1, 3)],
+)  # fmt: skip
 cache.witness("chunks", "C4", INTEGERS_FIRST, **NEXT)
 cache.witness("chunks", "C3", TWICE, **NEXT, cuts=[(0, 3), (3, 4)])
 cache.witness("copies", "C5", CHANGED, **NEXT)
@@ -1508,16 +1488,9 @@ cache.witness("copies", "C5", CHANGED_LATER, **NEXT)
 cache.witness("copies", "C5", ONE_AFTER_ANOTHER, **NEXT)
 cache.witness("errors", "C6", "KVCache().append(k, v)", k=K4, v=V4[:3], options=RAISES)
 cache.witness(
-    "errors",
-    "C6",
-    ADDED,
-    K=K4,
-    V=V4,
-    cuts=[(0, 4)],
-    k=np.ones((1, 3)),
-    v=np.ones((1, 2)),
+    "errors", "C6", ADDED, K=K4, V=V4, cuts=[(0, 4)], k=np.ones((1, 3)), v=np.ones((1, 2)),
     options=RAISES,
-)
+)  # fmt: skip
 cache.witness("errors", "C6", ASKED, K=K4, V=V4, cuts=[(0, 2)], q=Q3, options=RAISES)
 cache.witness("errors", "C6", "KVCache().attend(q)", q=Q3[:1], options=RAISES)
 

@@ -49,19 +49,13 @@ backward.witness(
 )
 backward.witness("values", "C3", BACK, weights=np.array([0.5, 0.5]), d_weights=np.array([3, 0]))
 backward.witness(
-    "rows",
-    "C2",
-    BACK,
-    weights=np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]),
+    "rows", "C2", BACK, weights=np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]),
     d_weights=np.array([[1.0, -2.0, 4.0], [0.0, 3.0, 1.0]]),
-)
+)  # fmt: skip
 backward.witness(
-    "rows",
-    "C2",
-    BACK,
-    weights=np.array([[[0.5, 0.5]], [[0.25, 0.75]]]),
+    "rows", "C2", BACK, weights=np.array([[[0.5, 0.5]], [[0.25, 0.75]]]),
     d_weights=np.array([[[1.0, 3.0]], [[4.0, 0.0]]]),
-)
+)  # fmt: skip
 backward.witness(
     "errors", "C4", BACK, weights=np.full((2, 3), 1 / 3), d_weights=np.ones((2, 2)), options=RAISES
 )
@@ -399,14 +393,10 @@ def draw(rng, batch=(), n=5, m=7, d_k=4, d_v=3, dtype=float):
 attend.witness("values", "C1", CALL, **PAIR)
 attend.witness("values", "C1", CALL, **SQUARE)
 attend.witness(
-    "values",
-    "C1",
-    CALL,
-    Q=np.array([[1.0, 0.0, 2.0]]),
-    K=np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]),
-    V=np.array([[1.0, 0.0], [0.0, 2.0]]),
+    "values", "C1", CALL, Q=np.array([[1.0, 0.0, 2.0]]),
+    K=np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]), V=np.array([[1.0, 0.0], [0.0, 2.0]]),
     d_output=np.array([[1.0, -1.0]]),
-)
+)  # fmt: skip
 attend.witness("mask", "C2", MASKED, **SQUARE, mask=np.array([[True, False], [True, True]]))
 attend.witness("mask", "C2", MASKED, **SMALL, mask=np.array([[True, True, False]]))
 attend.witness(  # a hidden key that scores far above the others
@@ -414,13 +404,9 @@ attend.witness(  # a hidden key that scores far above the others
     V=np.array([[1.0], [2.0], [3.0]]), d_output=np.array([[1.0]]), mask=np.array([[True, False, True]]),
 )  # fmt: skip
 attend.witness(
-    "nothing",
-    "C3",
-    MASKED,
-    **SQUARE,
-    mask=np.array([[False, False], [True, True]]),
+    "nothing", "C3", MASKED, **SQUARE, mask=np.array([[False, False], [True, True]]),
     options={"no_warning": True},
-)
+)  # fmt: skip
 attend.witness("batches", "C4", CALL, **CUBE)
 attend.witness(
     "batches",
@@ -431,23 +417,15 @@ attend.witness(
 )
 attend.witness("numbers", "C5", CALL, **{**SQUARE, "Q": Q2 * [[3000.0], [1.0]]})
 attend.witness(
-    "numbers",
-    "C5",
-    CALL,
-    Q=np.array([[1, 0], [0, 1]]),
-    K=np.array([[1, 1], [0, 2]]),
-    V=np.array([[1], [3]]),
-    d_output=np.array([[2], [-1]]),
-)
+    "numbers", "C5", CALL, Q=np.array([[1, 0], [0, 1]]), K=np.array([[1, 1], [0, 2]]),
+    V=np.array([[1], [3]]), d_output=np.array([[2], [-1]]),
+)  # fmt: skip
 attend.witness("errors", "C6", CALL, **{**SMALL, "K": np.ones((3, 4))}, options=RAISES)
 attend.witness(
-    "errors",
-    "C6",
-    CALL,
+    "errors", "C6", CALL,
     **{name: np.stack([array, array]) for name, array in SMALL.items() if name != "d_output"},
-    d_output=D2,
-    options=RAISES,
-)
+    d_output=D2, options=RAISES,
+)  # fmt: skip
 
 
 @attend.hidden("values")
@@ -952,24 +930,17 @@ def eighths(rng, *shape):
 
 measure.witness("values", "C1", CUBES, x=np.array([1.0, -2.0]), eps=0.5)
 measure.witness(
-    "values",
-    "C1",
-    "numerical_gradient(lambda x: x[0] * x[1] + x[1] ** 2, x, eps=0.5)",
+    "values", "C1", "numerical_gradient(lambda x: x[0] * x[1] + x[1] ** 2, x, eps=0.5)",
     x=np.array([3.0, 1.0]),
-)
+)  # fmt: skip
 measure.witness(
-    "values",
-    "C1",
-    "numerical_gradient(lambda x: math.sin(x[0]) + 2 * x[1], x)",
+    "values", "C1", "numerical_gradient(lambda x: math.sin(x[0]) + 2 * x[1], x)",
     x=np.array([1.0, 0.0]),
-)
+)  # fmt: skip
 measure.witness(
-    "values",
-    "C2",
-    "numerical_gradient(lambda x: (x @ w).sum() ** 2, x, 0.25)",
-    x=np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 1.0]]),
-    w=np.array([1.0, 0.0, 2.0]),
-)
+    "values", "C2", "numerical_gradient(lambda x: (x @ w).sum() ** 2, x, 0.25)",
+    x=np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 1.0]]), w=np.array([1.0, 0.0, 2.0]),
+)  # fmt: skip
 measure.witness(  # x.T lies in memory in another order
     "values",
     "C2",
@@ -981,12 +952,9 @@ measure.witness(
     "precision", "C4", SQUARES, x=np.array([3.0, 100.0], dtype=np.float32), options=ROUGHLY
 )
 measure.witness(
-    "precision",
-    "C4",
-    "numerical_gradient(lambda x: math.sin(x[0]) + x[1] ** 2, x)",
-    x=np.array([1, 2]),
-    options=ROUGHLY,
-)
+    "precision", "C4", "numerical_gradient(lambda x: math.sin(x[0]) + x[1] ** 2, x)",
+    x=np.array([1, 2]), options=ROUGHLY,
+)  # fmt: skip
 measure.witness("precision", "C4", SEEN, x=np.array([[1.0, 2.0]], dtype=np.float32))
 
 
@@ -1527,24 +1495,18 @@ dead.witness(  # a spread of 0.5 at one place of four
     "values", "C1", DEAD_BELOW, outputs=np.array([[STILL, STILL], [STILL, EARLY + [[0, 0.5], [0, 0]]]]), tolerance=0.3,
 )  # fmt: skip
 dead.witness(
-    "values",
-    "C2",
-    DEAD,
+    "values", "C2", DEAD,
     outputs=np.array([[STILL, STILL[[0, 0]], STILL], [STILL, STILL[[0, 0]], -STILL]]),
-)
+)  # fmt: skip
 dead.witness(
-    "values",
-    "C3",
-    DEAD_BELOW,
+    "values", "C3", DEAD_BELOW,
     outputs=np.array([[[[0.0]], [[0.0]], [[100.0]]], [[[0.02]], [[0.5]], [[100.5]]]]),
     tolerance=0.1,
-)
+)  # fmt: skip
 dead.witness(
-    "values",
-    "C3",
-    DEAD,
+    "values", "C3", DEAD,
     outputs=np.array([[[[0.0]], [[1.0]], [[0.0]]], [[[1e-4]], [[1.0]], [[1e-9]]]]),
-)
+)  # fmt: skip
 
 
 @dead.hidden("values")
@@ -1781,11 +1743,9 @@ diagnose.witness(  # means of 0.67, 0.97 and 0.92
     weights=np.array([[EVEN, EVEN, SURE], [EVEN, EVEN, NEARLY_EVEN], [NEARLY_EVEN] * 3]),
 )
 diagnose.witness(
-    "values",
-    "C2",
-    STATE,
+    "values", "C2", STATE,
     weights=np.array([[[EVEN], [MILD], [SURE]], [[SURE], [MILD], [SURE[::-1]]]]),
-)
+)  # fmt: skip
 diagnose.witness("values", "C3", STATE, weights=np.array([[MILD, [0.0, 0.0]], [SURE, [0.0, 0.0]]]))
 
 

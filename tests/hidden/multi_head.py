@@ -497,31 +497,21 @@ mha.witness("mask", "C4", MASKED + "[1]", **PAIR, mask=PAST)
 mha.witness("mask", "C4", MASKED + "[0]", **PAIR, mask=np.array([[False, True]]))
 mha.witness("mask", "C4", MASKED + "[1]", **FAR)
 mha.witness(
-    "headmask",
-    "C5",
-    MASKED + "[1]",
-    **PAIR,
+    "headmask", "C5", MASKED + "[1]", **PAIR,
     mask=np.stack([PAST, ~PAST[::-1] | np.eye(2, dtype=bool)]),
-)
+)  # fmt: skip
 mha.witness(
     "headmask", "C5", MASKED + "[1]", **TWICE, mask=np.array([[[[True, False]], [[False, True]]]])
 )
 mha.witness(
-    "nothing",
-    "C6",
-    MASKED + "[1]",
-    **PAIR,
+    "nothing", "C6", MASKED + "[1]", **PAIR,
     mask=np.array([[[False, True], [False, False]], [[True, True], [True, True]]]),
     options={"no_warning": True},
-)
+)  # fmt: skip
 mha.witness(
-    "nothing",
-    "C6",
-    MASKED + "[0]",
-    **PAIR,
-    mask=np.array([[False, True], [False, False]]),
+    "nothing", "C6", MASKED + "[0]", **PAIR, mask=np.array([[False, True], [False, False]]),
     options={"no_warning": True},
-)
+)  # fmt: skip
 mha.witness(
     "batches", "C7", MASKED + "[0]", **TWICE, mask=np.array([[[True, True]], [[False, True]]])
 )
@@ -533,22 +523,16 @@ mha.witness(  # the mask has fewer axes than x, and still its first belongs to t
     mask=np.array([[[True, True]], [[False, True]]]),
 )
 mha.witness(
-    "batches",
-    "C7",
-    MASKED + "[1]",
-    **{**TWICE, "x": TWICE["x"][None]},
+    "batches", "C7", MASKED + "[1]", **{**TWICE, "x": TWICE["x"][None]},
     mask=np.array([[[[True, True]], [[False, True]]]]),
-)
+)  # fmt: skip
 mha.witness("batches", "C7", CALL + "[1]", **TWICE)
 mha.witness("numbers", "C8", CALL + "[1]", **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]})
 mha.witness("numbers", "C8", CALL + "[0]", **WHOLE)
 mha.witness(
-    "errors",
-    "C9",
-    CALL,
-    **{**PAIR, "x": np.ones((2, 3)), **{name: np.ones((3, 3)) for name in FOUR}},
-    options=RAISES,
-)
+    "errors", "C9", CALL,
+    **{**PAIR, "x": np.ones((2, 3)), **{name: np.ones((3, 3)) for name in FOUR}}, options=RAISES,
+)  # fmt: skip
 mha.witness("errors", "C9", CALL, **{**PAIR, "W_k": np.ones((3, 2))}, options=RAISES)
 mha.witness("errors", "C9", CALL, **{**PAIR, "W_o": np.ones((1, 2))}, options=RAISES)
 mha.witness("errors", "C9", MASKED, **PAIR, mask=np.ones((3, 2, 2), bool), options=RAISES)

@@ -413,12 +413,9 @@ biased.witness(
 biased.witness("batches", "C3", "biased_attention(Q, K, V, bias)[1]", **{**SMALL, "bias": BIAS[:1]})
 biased.witness("mask", "C4", QKVBM, **SMALL, mask=SECOND)
 biased.witness(
-    "mask",
-    "C4",
-    QKVBM,
-    **{**SMALL, "bias": np.array([[90.0, 0.0, 0.0]])},
+    "mask", "C4", QKVBM, **{**SMALL, "bias": np.array([[90.0, 0.0, 0.0]])},
     mask=np.array([[False, True, True]]),
-)
+)  # fmt: skip
 biased.witness(  # biases that pull the visible scores below what some set hidden ones to
     "mask", "C4", QKVBM, Q=np.zeros((3, 2)), K=K3, V=V3,
     bias=np.array([[-150.0, 0.0, -149.0], [-2e4, 0.0, -2e4], [-2e6, 0.0, -2e6]]), mask=np.array([[True, False, True]]),
@@ -1138,12 +1135,9 @@ rope.witness(
     "values", "C1", "apply_rope(x, positions, base)", x=ONES, positions=np.array([0, 1]), base=100.0
 )
 rope.witness(
-    "values",
-    "C2",
-    ROPE,
-    x=np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]),
+    "values", "C2", ROPE, x=np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]),
     positions=np.array([5, 0, 3]),
-)
+)  # fmt: skip
 rope.witness("values", "C4", ROPE, x=np.array([[3, 1, 2, 5]]), positions=np.array([1]))
 rope.witness("batches", "C3", ROPE, x=np.stack([ONES, -2 * ONES]), positions=np.array([1, 4]))
 rope.witness("errors", "C5", ROPE, x=np.ones((2, 3)), positions=np.array([0, 1]), options=RAISES)

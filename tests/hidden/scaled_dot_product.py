@@ -591,13 +591,9 @@ attention.witness(
     mask=np.array([[[True, True, False]], [[False, True, True]]]),
 )  # fmt: skip
 attention.witness(
-    "numbers",
-    "C7",
-    QKV,
-    Q=np.array([[1, 2]]),
-    K=np.array([[1, 0], [0, 1]]),
+    "numbers", "C7", QKV, Q=np.array([[1, 2]]), K=np.array([[1, 0], [0, 1]]),
     V=np.array([[1, 2, 3], [4, 5, 6]]),
-)
+)  # fmt: skip
 attention.witness("numbers", "C7", QKVM, Q=Q2, K=K3, V=V3, mask=SECOND)
 for q, k, v in (
     ((2, 3), (4, 2), (4, 5)),

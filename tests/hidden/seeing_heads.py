@@ -52,12 +52,9 @@ entropy.witness(
 entropy.witness("zeros", "C2", ENTROPY, weights=np.array([[0.0, 1.0], [0.0, 0.0]]), options=LOOSE)
 entropy.witness("zeros", "C2", ENTROPY, weights=np.array([[0.5, 0.0, 0.5]]), options=LOOSE)
 entropy.witness(
-    "batches",
-    "C3",
-    ENTROPY,
-    weights=np.array([[[0.5, 0.5], [0.1, 0.9]], [[0.4, 0.6], [0.2, 0.8]]]),
-    options=LOOSE,
-)
+    "batches", "C3", ENTROPY,
+    weights=np.array([[[0.5, 0.5], [0.1, 0.9]], [[0.4, 0.6], [0.2, 0.8]]]), options=LOOSE,
+)  # fmt: skip
 entropy.witness("batches", "C3", ENTROPY, weights=np.array([[0.25, 0.75]]), options=LOOSE)
 
 
@@ -618,30 +615,20 @@ ablate.witness("values", "C1", CALL, **FOUR, keep=np.array([False, True]))
 ablate.witness("values", "C2", CALL, **FOUR, keep=np.array([True, True]))
 ablate.witness("values", "C2", CALL, **PAIR, keep=np.array([False, False]))
 ablate.witness(
-    "batches",
-    "C3",
-    CALL,
-    **{**PAIR, "x": np.stack([PAIR["x"], PAIR["x"] - 1.0])},
+    "batches", "C3", CALL, **{**PAIR, "x": np.stack([PAIR["x"], PAIR["x"] - 1.0])},
     keep=np.array([True, False]),
-)
+)  # fmt: skip
 ablate.witness("numbers", "C4", CALL, **WHOLE, keep=np.array([False, True]))
 ablate.witness(
-    "numbers",
-    "C4",
-    CALL,
-    **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]},
+    "numbers", "C4", CALL, **{**PAIR, "x": PAIR["x"] * [[2000.0], [1.0]]},
     keep=np.array([False, True]),
-)
+)  # fmt: skip
 ablate.witness("errors", "C5", CALL, **PAIR, keep=np.array([True]), options=RAISES)
 ablate.witness("errors", "C5", CALL, **PAIR, keep=np.array([True, False, True]), options=RAISES)
 ablate.witness(
-    "errors",
-    "C5",
-    CALL,
-    **{**PAIR, "num_heads": 3},
-    keep=np.array([True, False, True]),
+    "errors", "C5", CALL, **{**PAIR, "num_heads": 3}, keep=np.array([True, False, True]),
     options=RAISES,
-)
+)  # fmt: skip
 
 
 @ablate.hidden("values")

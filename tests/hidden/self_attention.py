@@ -92,25 +92,17 @@ self_attention.witness(
 self_attention.witness("values", "C1", CALL, **SMALL)
 self_attention.witness("values", "C1", CALL, **{**SMALL, "x": X3[:2]})  # square, all of it
 self_attention.witness(
-    "values",
-    "C2",
-    CALL,
-    x=np.array([[1.0, 2.0, -1.0], [0.0, 1.0, 1.0]]),
-    W_q=np.array([[1.0], [0.0], [0.0]]),
-    W_k=np.array([[0.0], [1.0], [2.0]]),
+    "values", "C2", CALL, x=np.array([[1.0, 2.0, -1.0], [0.0, 1.0, 1.0]]),
+    W_q=np.array([[1.0], [0.0], [0.0]]), W_k=np.array([[0.0], [1.0], [2.0]]),
     W_v=np.array([[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]]),
-)
+)  # fmt: skip
 self_attention.witness("mask", "C3", MASKED, **THIN, mask=PAST)
 self_attention.witness("mask", "C3", MASKED, **PAIR, mask=np.array([[False, True]]))
 self_attention.witness("mask", "C3", MASKED, **FAR)
 self_attention.witness(
-    "nothing",
-    "C4",
-    MASKED,
-    **PAIR,
-    mask=np.array([[False, True], [False, False]]),
+    "nothing", "C4", MASKED, **PAIR, mask=np.array([[False, True], [False, False]]),
     options={"no_warning": True},
-)
+)  # fmt: skip
 self_attention.witness("order", "C5", MOVED, **THIN, p=np.array([1, 2, 0]))
 self_attention.witness("order", "C5", NOTICED, **THIN, j=2)
 self_attention.witness("stability", "C6", CALL, **{**PAIR, "x": X3[:2] * [[3000.0], [1.0]]})
@@ -118,22 +110,14 @@ self_attention.witness(
     "stability", "C6", CALL, **all_scores_at({**PAIR, "W_k": np.eye(2)}, -4000.0)
 )
 self_attention.witness(
-    "batches",
-    "C7",
-    MASKED,
-    **{**PAIR, "x": np.stack([X3[:2], X3[1:]])},
+    "batches", "C7", MASKED, **{**PAIR, "x": np.stack([X3[:2], X3[1:]])},
     mask=np.array([[[True, True]], [[False, True]]]),
-)
+)  # fmt: skip
 self_attention.witness("batches", "C7", CALL, **{**PAIR, "x": np.stack([X3[:2], X3[1:]])})
 self_attention.witness(
-    "numbers",
-    "C8",
-    CALL,
-    x=np.array([[1, 2], [0, 1]]),
-    W_q=np.array([[1, 0], [0, 1]]),
-    W_k=np.array([[0, 1], [1, 1]]),
-    W_v=np.array([[1], [2]]),
-)
+    "numbers", "C8", CALL, x=np.array([[1, 2], [0, 1]]), W_q=np.array([[1, 0], [0, 1]]),
+    W_k=np.array([[0, 1], [1, 1]]), W_v=np.array([[1], [2]]),
+)  # fmt: skip
 self_attention.witness("errors", "C9", CALL, **{**SMALL, "W_q": np.ones((3, 2))}, options=RAISES)
 self_attention.witness("errors", "C9", CALL, **{**SMALL, "W_k": np.ones((2, 1))}, options=RAISES)
 self_attention.witness("errors", "C9", CALL, **{**SMALL, "W_v": np.ones((1, 2))}, options=RAISES)

@@ -1304,21 +1304,13 @@ def bucketed(rng, batch=(), n=9, m=8, names=(-4, 0, 3, 11), d_k=4, d_v=3, dtype=
 
 SMALL = {"Q": Q5[:4], "K": K5, "V": V5}
 hashed.witness(
-    "values",
-    "C1",
-    HASHED,
-    **SMALL,
-    q_buckets=np.array([0, 0, 0, 0]),
+    "values", "C1", HASHED, **SMALL, q_buckets=np.array([0, 0, 0, 0]),
     k_buckets=np.array([0, 0, 0, 0, 0]),
-)
+)  # fmt: skip
 hashed.witness(
-    "values",
-    "C2",
-    HASHED,
-    **SMALL,
-    q_buckets=np.array([1, 0, 1, 0]),
+    "values", "C2", HASHED, **SMALL, q_buckets=np.array([1, 0, 1, 0]),
     k_buckets=np.array([0, 1, 0, 1, 1]),
-)
+)  # fmt: skip
 hashed.witness(
     "values", "C3", HASHED, **SMALL, q_buckets=np.array([1, 5, 0, 1]), k_buckets=np.array([0, 1, 0, 1, 2]),
     options={"no_warning": True},
@@ -1329,13 +1321,9 @@ hashed.witness(
     q_buckets=np.array([[1, 0], [0, 0]]), k_buckets=np.array([[0, 1, 1], [1, 0, 0]]),
 )  # fmt: skip
 hashed.witness(
-    "values",
-    "C4",
-    HASHED,
-    **SMALL,
-    q_buckets=np.array([-2, 7, 7, -2]),
+    "values", "C4", HASHED, **SMALL, q_buckets=np.array([-2, 7, 7, -2]),
     k_buckets=np.array([7, -2, 7, -2, 7]),
-)
+)  # fmt: skip
 hashed.witness(
     "values", "C5", HASHED, **{**SMALL, "Q": Q5[:4] * [[1.0], [4000.0], [1.0], [1.0]]},
     q_buckets=np.array([1, 0, 1, 0]), k_buckets=np.array([0, 1, 0, 1, 1]),
@@ -1346,23 +1334,13 @@ hashed.witness(
 )  # fmt: skip
 hashed.witness("memory", "C6", LONG_HASHED, n=1500, options={"memory": 1500**2 / 2})
 hashed.witness(
-    "errors",
-    "C7",
-    HASHED,
-    **SMALL,
-    q_buckets=np.array([0, 0, 0]),
-    k_buckets=np.zeros(5, int),
+    "errors", "C7", HASHED, **SMALL, q_buckets=np.array([0, 0, 0]), k_buckets=np.zeros(5, int),
     options=RAISES,
-)
+)  # fmt: skip
 hashed.witness(
-    "errors",
-    "C7",
-    HASHED,
-    **SMALL,
-    q_buckets=np.zeros(4, int),
-    k_buckets=np.zeros(1, int),
+    "errors", "C7", HASHED, **SMALL, q_buckets=np.zeros(4, int), k_buckets=np.zeros(1, int),
     options=RAISES,
-)
+)  # fmt: skip
 hashed.witness(
     "errors", "C7", HASHED, **{**SMALL, "V": V5[:4]},
     q_buckets=np.zeros(4, int), k_buckets=np.zeros(5, int), options=RAISES,

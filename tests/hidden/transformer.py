@@ -49,21 +49,13 @@ norm.witness(
     "values", "C3", NORM, x=X23, gamma=np.array([2.0, 1.0, 1.0]), beta=np.array([0.0, 1.0, 0.0])
 )
 norm.witness(
-    "values",
-    "C3",
-    NORM,
-    x=np.array([[[1.0, 3.0], [2.0, 8.0]], [[0.0, 1.0], [5.0, 4.0]]]),
-    gamma=np.array([1.0, 2.0]),
-    beta=np.array([0.0, 1.0]),
-)
+    "values", "C3", NORM, x=np.array([[[1.0, 3.0], [2.0, 8.0]], [[0.0, 1.0], [5.0, 4.0]]]),
+    gamma=np.array([1.0, 2.0]), beta=np.array([0.0, 1.0]),
+)  # fmt: skip
 norm.witness(
-    "values",
-    "C3",
-    NORM,
-    x=np.array([[1, 2], [5, 1]]),
-    gamma=np.array([1, 2]),
+    "values", "C3", NORM, x=np.array([[1, 2], [5, 1]]), gamma=np.array([1, 2]),
     beta=np.array([0, 1]),
-)
+)  # fmt: skip
 SCALED = {"gamma": np.array([1.0, 2.0, 1.0]), "beta": np.array([5.0, 6.0, 7.0])}
 norm.witness("scale", "C4", NORM_EPS, x=np.array([1.0, 4.0, -2.0]), **SCALED, eps=3.0)
 norm.witness("scale", "C4", NORM, x=np.array([[3.0, 3.0, 3.0], [1e-6, -1e-6, 0.0]]), **SCALED)
@@ -851,28 +843,17 @@ layer.witness(  # a hidden key that scores far above the other
     mask=np.array([[True, False]]),
 )
 layer.witness(
-    "mask",
-    "C4",
-    RUN_MASKED,
-    x=np.stack([X2, X3[1:]]),
-    shapes=SHAPES,
+    "mask", "C4", RUN_MASKED, x=np.stack([X2, X3[1:]]), shapes=SHAPES,
     mask=np.array([[[True, True]], [[False, True]]]),
-)
+)  # fmt: skip
 layer.witness(
-    "mask",
-    "C4",
-    RUN_MASKED,
-    **GIVEN,
+    "mask", "C4", RUN_MASKED, **GIVEN,
     mask=np.array([[[True, False], [True, True]], [[True, True], [False, True]]]),
-)
+)  # fmt: skip
 layer.witness(
-    "nothing",
-    "C5",
-    RUN_MASKED,
-    **GIVEN,
-    mask=np.array([[True, True], [False, False]]),
+    "nothing", "C5", RUN_MASKED, **GIVEN, mask=np.array([[True, True], [False, False]]),
     options={"no_warning": True},
-)
+)  # fmt: skip
 layer.witness("errors", "C6", NUMBERS + "encoder_layer(x, params, 3)", **GIVEN, options=RAISES)
 for narrow in ({"W_o": (4, 1), "b_o": (1,)}, {"W_2": (3, 1), "b_2": (1,)}):
     layer.witness("errors", "C6", RUN, x=X2, shapes={**SHAPES, **narrow}, options=RAISES)
@@ -1417,12 +1398,9 @@ pool.witness(
     "values", "C1", POOL, hidden=np.array([[3.0, 0.0], [3.0, 8.0]]), mask=np.array([True, True])
 )
 pool.witness(
-    "values",
-    "C2",
-    POOL,
-    hidden=np.array([[0.0, 5.0], [-100.0, 70.0], [6.0, 3.0]]),
+    "values", "C2", POOL, hidden=np.array([[0.0, 5.0], [-100.0, 70.0], [6.0, 3.0]]),
     mask=np.array([True, False, True]),
-)
+)  # fmt: skip
 pool.witness("values", "C4", POOL, hidden=np.array([[3, 0], [0, 4]]), mask=np.array([True, True]))
 pool.witness(
     "batches",
@@ -1432,12 +1410,9 @@ pool.witness(
     mask=np.array([[True, True, False], [True, True, True]]),
 )
 pool.witness(
-    "batches",
-    "C3",
-    POOL,
-    hidden=np.array([[[3.0, 4.0], [9.0, 1.0]], [[1.0, 0.0], [1.0, 2.0]]]),
+    "batches", "C3", POOL, hidden=np.array([[[3.0, 4.0], [9.0, 1.0]], [[1.0, 0.0], [1.0, 2.0]]]),
     mask=np.array([[True, False], [True, True]]),
-)
+)  # fmt: skip
 pool.witness(
     "errors", "C5", POOL, hidden=np.ones((2, 3, 2)), mask=np.ones((2, 1), bool), options=RAISES
 )
@@ -1706,13 +1681,9 @@ LAYERS = """layers = [
 sentence_encoder(x, mask, layers, 2)"""
 encoder.witness("layers", "C1", LAYERS, x=X2[None], mask=np.ones((1, 2), bool), shapes=SHAPES)
 encoder.witness(
-    "layers",
-    "C2",
-    LAYERS,
-    x=np.stack([X3, X3[::-1]]),
-    mask=np.array([[True, True, False], [True, True, True]]),
-    shapes=SHAPES,
-)
+    "layers", "C2", LAYERS, x=np.stack([X3, X3[::-1]]),
+    mask=np.array([[True, True, False], [True, True, True]]), shapes=SHAPES,
+)  # fmt: skip
 PUBLISHED, EXPECTED, _ = minilm.reference()
 BANKS = [1, 3, 8]  # of a stream, of a river, of money
 encoder.witness(
