@@ -1241,7 +1241,7 @@ found.shows(  # the order of the scores does not matter
     'why = "the largest is the largest in size" if x.max() == np.abs(x).max() else "a power is left"\n'
     '"0 / 0" if lost else why',
     "0 / 0",
-    lambda rng: {"turn": int(rng.integers(4))},
+    lambda rng: {"turn": int(rng.integers(1 << 30))},
 )
 found.blames(
     "X54", "blames-the-formula", "C1",
