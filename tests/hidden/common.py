@@ -20,8 +20,8 @@ SAID = {
     "constant-scale": "Your scores are divided by a fixed number, whatever d_k is: divide by √d_k.",
     "keys-not-transposed": "The keys are not transposed; with as many keys as columns the shapes "
     "fit by luck.",
-    "transposed-all-axes": "`.T` turns all axes around: in a batch or a stack of heads only the last two may be "
-    "exchanged (np.swapaxes).",
+    "transposed-all-axes": "`.T` turns all axes around: in a batch or a stack of heads only the "
+    "last two may be exchanged (np.swapaxes).",
     # the softmax
     "softmax-over-queries": "Your softmax runs over the queries: your columns sum to 1, the rows "
     "should.",
@@ -124,36 +124,21 @@ SAID = {
 # Weights from `scores` and `visible`, both (…, n, m), as lines inside a function.
 _WRONG_WEIGHTS = (
     ("A13", "softmax-over-queries", "weights = softmax(np.where(visible, scores, -1e9), axis=-2)"),
-    (
-        "A15",
-        "softmax-over-all",
-        "e = np.exp(scores - scores.max(axis=(-1, -2), keepdims=True)) * visible\n"
-        "    weights = e / e.sum(axis=(-1, -2), keepdims=True)",
-    ),
-    (
-        "A18",
-        "no-exponential",
-        "weights = scores * visible / (scores * visible).sum(-1, keepdims=True)",
-    ),
+    ("A15", "softmax-over-all",
+     "e = np.exp(scores - scores.max(axis=(-1, -2), keepdims=True)) * visible\n"
+     "    weights = e / e.sum(axis=(-1, -2), keepdims=True)"),
+    ("A18", "no-exponential",
+     "weights = scores * visible / (scores * visible).sum(-1, keepdims=True)"),
     ("A19", "sigmoid", "weights = visible / (1 + np.exp(-np.clip(scores, -700, 700)))"),
-    (
-        "B15",
-        "hard-argmax",
-        "weights = np.eye(scores.shape[-1])[np.where(visible, scores, -np.inf).argmax(-1)]",
-    ),
-    (
-        "A09",
-        "no-maximum",
-        "e = np.exp(scores) * visible\n"
-        "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
-    (
-        "A10",
-        "maximum-of-all",
-        "top = np.where(visible, scores, -1e300).max()\n"
-        "    e = np.exp(np.where(visible, scores, -np.inf) - top)\n"
-        "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)",
-    ),
+    ("B15", "hard-argmax",
+     "weights = np.eye(scores.shape[-1])[np.where(visible, scores, -np.inf).argmax(-1)]"),
+    ("A09", "no-maximum",
+     "e = np.exp(scores) * visible\n"
+     "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)"),
+    ("A10", "maximum-of-all",
+     "top = np.where(visible, scores, -1e300).max()\n"
+     "    e = np.exp(np.where(visible, scores, -np.inf) - top)\n"
+     "    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)"),
     ("B16", "mask-multiplied", "weights = softmax(scores * visible)"),
     ("B22", "mask-added", "weights = softmax(scores + visible)"),
     ("B25", "plus-infinity", "weights = softmax(np.where(visible, scores, 1e9))"),
@@ -161,25 +146,20 @@ _WRONG_WEIGHTS = (
     ("B32", "mean-for-nothing", "weights = softmax(np.where(visible, scores, -1e9))"),
     ("X15", "warns", "weights = np.nan_to_num(softmax(np.where(visible, scores, -np.inf)))"),
     ("F08", "not-renormalised", "weights = softmax(scores) * visible"),
-    (
-        "X17",
-        "epsilon",
-        "e = np.exp(scores - np.where(visible, scores, -1e300).max(-1, keepdims=True)) * visible\n"
-        "    weights = e / (e.sum(-1, keepdims=True) + 1e-4)",
-    ),
-)
+    ("X17", "epsilon",
+     "e = np.exp(scores - np.where(visible, scores, -1e300).max(-1, keepdims=True)) * visible\n"
+     "    weights = e / (e.sum(-1, keepdims=True) + 1e-4)"),
+)  # fmt: skip
 
 
 def wrong_weights(**own: str) -> Iterator[tuple[str, str, str, str]]:
     """Ways to get the weights wrong: code, name, message, and lines for a slip.
 
     The lines go from `scores` and `visible`, both (…, n, m), to `weights`, indented by four.
-    own: a chapter's own message for a name (with underscores); "" leaves the mistake out.
+    own: a chapter's own message for a name, with underscores: `nan_rows="…"`.
     """
     for code, name, lines in _WRONG_WEIGHTS:
-        message = own.get(name.replace("-", "_"), SAID[name])
-        if message:
-            yield code, name, message, lines
+        yield code, name, own.get(name.replace("-", "_"), SAID[name]), lines
     for penalty in (5, 100):
         line = f"weights = softmax(np.where(visible, scores, scores - {penalty}))"
         yield "B27", f"penalty-{penalty}", subtracted(penalty), line
