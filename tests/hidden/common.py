@@ -170,8 +170,8 @@ def wrong_weights(**own: str) -> Iterator[tuple[str, str, str, str]]:
 def subtracted(penalty: str | int) -> str:
     """What is said where a mask subtracts too small a number from the hidden scores."""
     return (
-        f"You subtract {penalty} from hidden scores: keys that score that high still get weight. "
-        "Use −inf."
+        f"You subtract {penalty} from hidden scores: keys that score that high still get weight, "
+        "and a query that sees nothing sees all. Use −inf."
     )
 
 
@@ -179,5 +179,5 @@ def filled(penalty: str | int) -> str:
     """What is said where a mask sets the hidden scores to a number that is not low enough."""
     return (
         f"You set hidden scores to −{penalty}: where the visible ones are lower, the hidden keys "
-        "win. Use −inf."
+        "win, and a query that sees nothing gets the mean of all values. Use −inf."
     )

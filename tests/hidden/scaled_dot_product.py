@@ -572,8 +572,8 @@ attention.witness(  # as many keys as queries, so that exchanged axes keep the s
 attention.witness("mask", "C3", QKVM, Q=Q2, K=K3[:2], V=V3[:2], mask=np.tri(2, dtype=bool))
 attention.witness("mask", "C3", QKVM, Q=Q2, K=K3, V=V3, mask=SECOND)
 attention.witness(  # a hidden key that scores far above the others
-    "mask", "C3", QKVM, Q=np.array([[1.0, 0.0], [0.5, 0.0]]), V=V3,
-    K=np.array([[-200.0, 0.0], [100.0, 0.0], [-199.0, 0.0]]), mask=np.array([[True, False, True]]),
+    "mask", "C3", QKVM, Q=np.array([[1.0, 0.0], [0.5, 0.0]]),
+    K=np.array([[-200.0, 0.0], [100.0, 0.0], [-199.0, 0.0]]), V=V3, mask=np.array([[True, False, True]]),
 )  # fmt: skip
 attention.witness(
     "nothing", "C4", QKVM, Q=Q2, K=K3, V=V3,
@@ -582,8 +582,8 @@ attention.witness(
 attention.witness("stability", "C5", QKV, Q=Q2 * [[4000.0], [1.0]], K=K3, V=V3)
 attention.witness("stability", "C5", QKV, Q=np.array([[-3000.0, 0.0]]), K=K3 + [[3.0, 0.0]], V=V3)
 attention.witness(  # visible scores far below what some set hidden ones to
-    "stability", "C5", QKVM, Q=np.array([[0.0, 1.0], [0.0, 100.0]]), V=V3,
-    K=np.array([[0.0, -20000.0], [0.0, -20000.0], [0.0, -20000.01]]), mask=np.array([[True, False, True]]),
+    "stability", "C5", QKVM, Q=np.array([[0.0, 1.0], [0.0, 100.0]]),
+    K=np.array([[0.0, -20000.0], [0.0, -20000.0], [0.0, -20000.01]]), V=V3, mask=np.array([[True, False, True]]),
 )  # fmt: skip
 attention.witness(
     "batches", "C6", QKVM,
