@@ -1,17 +1,23 @@
 """From an exercise's text to the notebook that students get, by nbgrader's own generate_assignment.
 
 The text is a MyST notebook, `topic.md`. It becomes `topic.ipynb` beside it (a product, not kept in
-version control), from which nbgrader makes the release.
+version control), from which nbgrader makes the release: in a folder and a gradebook of its own, so
+that a release that fails changes nothing, and grades that are there are never in its way.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headmaster.course import Course, CourseError
+from headmaster.gradebook import Gradebook
+from headmaster.release import load_assignment
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -26,11 +32,42 @@ def release(course: Course, assignment: str) -> list[Path]:
     texts = sorted(course.folder("source", ".", assignment).glob("*.md"))
     for text in texts:
         write_notebook(text)
-    _generate(course, assignment)
-    made = sorted(course.folder("release", ".", assignment).glob("*.ipynb"))
-    for path in made:
-        _settle(path)
-    return made
+    with tempfile.TemporaryDirectory(prefix="release-", dir=course.root) as place:
+        apart = _apart(course, Path(place))
+        _generate(apart, assignment)
+        made = apart.folder("release", ".", assignment)
+        for path in made.glob("*.ipynb"):
+            _settle(path)
+        with Gradebook(course) as gradebook:
+            gradebook.register(load_assignment(course, assignment))
+        there = _exchange(made, course.folder("release", ".", assignment))
+    return sorted(there.glob("*.ipynb"))
+
+
+def _apart(course: Course, place: Path) -> Course:
+    """Return the course as it would be with nothing released or graded, in a folder of its own."""
+    config = copy.deepcopy(course.config)
+    config.CourseDirectory.release_directory = str(place / "release")
+    config.CourseDirectory.db_url = f"sqlite:///{place / 'gradebook.db'}"
+    apart = Course(course.root, config)
+    with Gradebook(apart):  # makes it whole
+        pass
+    return apart
+
+
+def _exchange(made: Path, there: Path) -> Path:
+    """Put the new release in the place of the old one, which is gone only when that has worked."""
+    there.parent.mkdir(parents=True, exist_ok=True)
+    old = made.parent / "replaced"
+    if there.exists():
+        shutil.move(there, old)
+    try:
+        shutil.move(made, there)
+    except OSError:
+        if old.exists():
+            shutil.move(old, there)
+        raise
+    return there
 
 
 def write_notebook(text: Path) -> Path:

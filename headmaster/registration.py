@@ -39,7 +39,7 @@ class Registration:
         )
 
     def write(self) -> None:
-        """Write what differs; refuse to add or remove graded cells under existing grades."""
+        """Write what differs; refuse to remove a cell that a person has graded."""
         old = {} if self.is_new else self._old_cells()
         wanted = {(kind, cell.id): cell for cell in self.own for kind in _tables_of(cell)}
         if set(old) != set(wanted):
@@ -53,23 +53,38 @@ class Registration:
         return {(row.type, row.name): row.id for row in rows}
 
     def _replace_cells(self, old: dict[Any, str], wanted: dict[Any, SpecCell]) -> None:
-        if old and tables.first(self.connection, tables.submitted_nb_t, notebook_id=self.id):
-            gone = sorted({name for _, name in set(old) - set(wanted)})
-            new = sorted({name for _, name in set(wanted) - set(old)})
-            raise CourseError(
-                f"{self.assignment}/{self.spec.name}: graded cells were added ({_listed(new)}) or "
-                f"removed ({_listed(gone)}) since submissions were graded. Put them back, or "
-                "remove the old grades with "
-                f"`nbgrader db assignment remove {self.assignment} --force`"
-            )
-        for (kind, _), row_id in old.items():
-            self.connection.execute(_TABLES[kind].delete().where(_TABLES[kind].c.id == row_id))
-            self.connection.execute(tables.base_t.delete().where(tables.base_t.c.id == row_id))
-        for (kind, name), cell in wanted.items():
+        """Add and remove cells; what stays keeps its grades. The submissions are graded again."""
+        gone = set(old) - set(wanted)
+        for kind, name in sorted(gone):
+            self._remove(kind, name, old[kind, name])
+        for kind, name in set(wanted) - set(old):
             row_id = tables.insert(
                 self.connection, tables.base_t, name=name, notebook_id=self.id, type=kind
             )
-            tables.insert(self.connection, _TABLES[kind], id=row_id, **_points(kind, cell))
+            values = _points(kind, wanted[kind, name])
+            tables.insert(self.connection, _TABLES[kind], id=row_id, **values)
+        kept = {key: row_id for key, row_id in old.items() if key not in gone}
+        self._update_points(kept, {key: wanted[key] for key in kept})
+
+    def _remove(self, kind: str, name: str, row_id: str) -> None:
+        """Remove a cell and its automatic grades, unless a person gave or wrote something."""
+        grade, comment = tables.grade_t, tables.comment_t
+        by_hand = [
+            (grade, sa.or_(grade.c.manual_score.is_not(None), grade.c.extra_credit > 0)),
+            (comment, comment.c.manual_comment.is_not(None)),
+        ]
+        for table, given in by_hand:
+            query = sa.select(table.c.id).where(table.c.cell_id == row_id, given)
+            if self.connection.execute(query).first():
+                raise CourseError(
+                    f"{self.assignment}/{self.spec.name}: the cell {name} is gone from the source, "
+                    "and a person has graded it or commented on it. Put it back, or take back "
+                    "these points and comments in formgrader"
+                )
+        for table in (grade, comment):
+            self.connection.execute(table.delete().where(table.c.cell_id == row_id))
+        for table in (_TABLES[kind], tables.base_t):
+            self.connection.execute(table.delete().where(table.c.id == row_id))
 
     def _update_points(self, old: dict[Any, str], wanted: dict[Any, SpecCell]) -> None:
         for (kind, name), cell in wanted.items():
@@ -124,7 +139,3 @@ def _points(kind: str, cell: SpecCell) -> dict[str, Any]:
     if kind == "SolutionCell":
         return {}
     return {"max_score": cell.points, "cell_type": cell.cell_type}
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "none"

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from conftest import HandIn, OneProcess, answered, nbgrader_api, released
 
 from headmaster import tables
+from headmaster.authoring import release
 from headmaster.course import Course, CourseError
 from headmaster.gradebook import Gradebook
 from headmaster.light import skip_slow_grammar
@@ -320,7 +321,7 @@ def test_one_bad_submission_never_stops_the_others(
     assert "nobody thought of" in graded["bea"].trouble
 
 
-def test_added_or_removed_tests_under_existing_grades_are_refused(
+def test_another_set_of_tests_is_graded_again(
     course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
 ) -> None:
     hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
@@ -328,7 +329,26 @@ def test_added_or_removed_tests_under_existing_grades_are_refused(
     before = grades(course, "ana")
     source = course.root / "source" / "ps1" / "numbers.md"
     source.write_text(source.read_text().replace("double-zero", "double-nothing"))
-    with pytest.raises(CourseError, match=r"added \(double-nothing\).*removed \(double-zero\)"):
+    grade()
+    after = grades(course, "ana")
+    assert after["double-nothing"] == before.pop("double-zero")
+    assert {name: after[name] for name in before} == before and len(after) == len(before) + 1
+
+
+def test_a_test_that_a_person_has_graded_is_not_thrown_away(
+    course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
+) -> None:
+    hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
+    grade()
+    query(
+        course,
+        "update grade set manual_score = 0.5 where cell_id in "
+        "(select id from base_cell where name = 'double-zero')",
+    )
+    before = grades(course, "ana")
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+    with pytest.raises(CourseError, match=r"double-zero is gone .* a person has graded it"):
         grade()
     assert grades(course, "ana") == before
 
@@ -464,3 +484,34 @@ def test_nbgrader_reads_what_was_written(
         assert (submission.score, submission.max_score) == (6.0, 8.0)
         assert submission.needs_manual_grade
         assert sa.inspect(gradebook.engine).has_table("headmaster_result")
+
+
+# --- releasing again -----------------------------------------------------------------------------
+
+
+def test_a_changed_exercise_is_released_under_existing_grades(
+    course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
+) -> None:
+    hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
+    grade()
+    before = grades(course, "ana")
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+    (notebook,) = release(course, "ps1")
+    assert "double-nothing" in notebook.read_text()
+    assert not list(course.root.glob("release-*"))
+    grade()
+    assert set(grades(course, "ana")) == {*before, "double-nothing"} - {"double-zero"}
+
+
+def test_a_release_that_fails_changes_nothing(course: Course) -> None:
+    (notebook,) = release(course, "ps1")
+    extra = notebook.parent / "data.csv"
+    extra.write_text("1,2\n")
+    before = notebook.read_bytes()
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("grade_id: double-zero", "grade_id: double"))
+    with pytest.raises(CourseError):
+        release(course, "ps1")
+    assert notebook.read_bytes() == before and extra.exists()
+    assert not list(course.root.glob("release-*"))
