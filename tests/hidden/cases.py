@@ -117,3 +117,33 @@ def peaked(case: Mapping[str, Any], row: int) -> Case:
     Q = case["Q"].copy()
     Q[..., row, :] *= 4000
     return {**case, "Q": Q}
+
+
+# --- scores far from 0, in cases of x, W_q and W_k, with or without num_heads
+
+
+def hidden_above(case: Mapping[str, Any], hidden: np.ndarray, lift: float) -> Case:
+    """In every head the hidden positions (n,) score about `lift` above the visible ones, as keys."""
+    columns, root = _heads(case)
+    x, W_q, W_k = case["x"] * 0.3, case["W_q"] * 0.3, case["W_k"] * 0.3
+    x[..., 0], x[..., 1] = 1, hidden
+    W_q[:2], W_k[:2], W_q[:, columns], W_k[:, columns] = 0, 0, 0, 0
+    W_q[0, columns], W_k[1, columns] = 1, lift * root
+    return {**case, "x": x, "W_q": W_q, "W_k": W_k, "mask": ~hidden[None]}
+
+
+def all_scores_at(case: Mapping[str, Any], level: float) -> Case:
+    """The case with all its scores moved to about `level`, in every head."""
+    columns, root = _heads(case)
+    x, W_q, W_k = case["x"].copy(), case["W_q"].copy(), case["W_k"].copy()
+    x[..., 0] = 1
+    W_q[0], W_k[0], W_q[1:, columns], W_k[1:, columns] = 0, 0, 0, 0
+    W_q[0, columns], W_k[0, columns] = 100, level * root / 100
+    return {**case, "x": x, "W_q": W_q, "W_k": W_k}
+
+
+def _heads(case: Mapping[str, Any]) -> tuple[np.ndarray, float]:
+    """The first column of every head, and √d_k."""
+    h = case.get("num_heads", 1)
+    d_k = case["W_q"].shape[1] // h
+    return np.arange(h) * d_k, math.sqrt(d_k)

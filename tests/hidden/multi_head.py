@@ -9,7 +9,16 @@ from manyheads.matrices import linear, softmax, xavier_normal
 from manyheads.multi_head import merge_heads, multi_head_attention, split_heads
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
-from tests.hidden.cases import COARSE, RAISES, fortran, integers, multi_head_case, some_mask
+from tests.hidden.cases import (
+    COARSE,
+    RAISES,
+    all_scores_at,
+    fortran,
+    hidden_above,
+    integers,
+    multi_head_case,
+    some_mask,
+)
 from tests.hidden.common import SAID, wrong_weights
 from tests.hidden.spec import Example, Exercise
 
@@ -460,34 +469,6 @@ FAR = {
     "num_heads": 1,
     "mask": np.array([[True, False, True]]),
 }
-
-
-def first_columns(case):
-    """The first column of every head."""
-    d, h = case["x"].shape[-1], case["num_heads"]
-    return np.arange(h) * (d // h)
-
-
-def hidden_above(case, hidden, lift):
-    """In every head the hidden positions score about `lift` above the visible ones, as keys."""
-    x, W_q, W_k = case["x"] * 0.3, case["W_q"] * 0.3, case["W_k"] * 0.3
-    x[..., 0], x[..., 1] = 1, hidden
-    columns = first_columns(case)
-    W_q[:2], W_k[:2], W_q[:, columns], W_k[:, columns] = 0, 0, 0, 0
-    W_q[0, columns] = 1
-    W_k[1, columns] = lift * math.sqrt(x.shape[-1] // case["num_heads"])
-    return {**case, "x": x, "W_q": W_q, "W_k": W_k, "mask": ~hidden[None]}
-
-
-def all_scores_at(case, level):
-    """The case with all its scores moved to about `level`, in every head."""
-    x, W_q, W_k = case["x"].copy(), case["W_q"].copy(), case["W_k"].copy()
-    x[..., 0] = 1
-    columns = first_columns(case)
-    W_q[:, columns], W_k[:, columns] = 0, 0
-    W_q[0, columns] = 100
-    W_k[0, columns] = level * math.sqrt(x.shape[-1] // case["num_heads"]) / 100
-    return {**case, "x": x, "W_q": W_q, "W_k": W_k}
 
 
 mha.witness("values", "C1", CALL + "[1]", **SMALL)

@@ -8,7 +8,16 @@ from manyheads import self_attention as library
 from manyheads.matrices import linear, softmax
 from manyheads.scaled_dot_product import attention
 from tests.hidden.break_it import BreakIt
-from tests.hidden.cases import COARSE, RAISES, fortran, integers, normal, some_mask
+from tests.hidden.cases import (
+    COARSE,
+    RAISES,
+    all_scores_at,
+    fortran,
+    hidden_above,
+    integers,
+    normal,
+    some_mask,
+)
 from tests.hidden.common import SAID, wrong_weights
 from tests.hidden.spec import Example, Exercise
 
@@ -65,24 +74,6 @@ def draw(rng, batch=(), n=5, d=6, d_k=4, d_v=3, dtype=float):
     for name in ("W_q", "W_k", "W_v"):
         case[name] *= 1.2 / math.sqrt(d)
     return {name: value.astype(dtype) for name, value in case.items()}
-
-
-def hidden_above(case, hidden, lift):
-    """The hidden positions score about `lift` above the visible ones, as keys, for every query."""
-    x, W_q, W_k = case["x"] * 0.3, case["W_q"] * 0.3, case["W_k"] * 0.3
-    x[..., 0], x[..., 1] = 1, hidden
-    W_q[:2], W_k[:2], W_q[:, 0], W_k[:, 0] = 0, 0, 0, 0
-    W_q[0, 0], W_k[1, 0] = 1, lift * math.sqrt(W_q.shape[1])
-    return {**case, "x": x, "W_q": W_q, "W_k": W_k, "mask": ~hidden[None]}
-
-
-def all_scores_at(case, level):
-    """The case with all its scores moved to about `level`."""
-    x, W_q, W_k = case["x"].copy(), case["W_q"].copy(), case["W_k"].copy()
-    x[..., 0] = 1
-    W_q[0], W_k[0], W_q[1:, 0], W_k[1:, 0] = 0, 0, 0, 0
-    W_q[0, 0], W_k[0, 0] = 100, level * math.sqrt(W_q.shape[1]) / 100
-    return {**case, "x": x, "W_q": W_q, "W_k": W_k}
 
 
 # First without projections, so that what is wrong with the weights is told as C2.
