@@ -232,6 +232,7 @@ def seccomp(program: bytes) -> None:
 
 def set_rlimits(limits: Limits, total_cpu: int, own_uid: bool) -> None:
     """Set the resource limits, hard and soft; the address space counts from what is mapped now."""
+    limit_memory(limits.memory_bytes)  # opens a file, which the next limits may forbid
     wanted = {
         resource.RLIMIT_CPU: total_cpu,
         resource.RLIMIT_FSIZE: limits.file_bytes,
@@ -244,7 +245,6 @@ def set_rlimits(limits: Limits, total_cpu: int, own_uid: bool) -> None:
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
-    limit_memory(limits.memory_bytes)
 
 
 def limit_memory(more: int) -> None:
