@@ -66,6 +66,7 @@ LIMITS = Limits(
     disk_bytes=32 * MIB,
     total_seconds=20.0,
 )
+PLANTED = Path(tempfile.gettempdir()) / "headmaster-planted"  # must not come to exist
 PATIENT = Limits(cpu_seconds=20, wall_seconds=60)
 
 
@@ -108,6 +109,7 @@ class Range:
             "COURSE": self.course,
             "GRADEBOOK": self.course / "gradebook.db",
             "OTHER": self.outside / "other.py",
+            "PLANTED": PLANTED,
         }
         return "".join(f"{name} = {str(path)!r}\n" for name, path in named.items())
 

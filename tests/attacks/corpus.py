@@ -3,7 +3,8 @@
 The cell defines `cheat`, and both answers of the notebook are `cheat`. So whatever a cell can do to
 turn a wrong answer into points, by lying, patching, stealing or breaking, it can do here. A cell
 knows more than any student: DECOY (a file of the grader's user outside of the scratch folder),
-COURSE (the folder of tests and answers), GRADEBOOK and OTHER (another submission).
+COURSE (the folder of tests and answers), GRADEBOOK, OTHER (another submission) and PLANTED (a place
+in the temporary folder).
 
 `needs` names the layers of confinement of which at least one must hold for the attack to be harmless
 where the machine offers less than everything; an attack without `needs` fails everywhere.
@@ -785,7 +786,11 @@ attack(
     "landlock",
     "own uid",
 )
-attack("writes into /tmp", "open('/tmp/headmaster-planted', 'w').write('x')", "landlock")
+attack(
+    "writes into the system's temporary folder",
+    "open(PLANTED, 'w').write('x')",
+    "landlock",
+)
 attack("numpy poisoned on disk", "open(np.__file__, 'a').write('#')", "landlock", "own uid")
 attack(
     "startup files",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from .conftest import LIMITS, PATIENT, Range, points, points_in_one_process
+from .conftest import LIMITS, PATIENT, PLANTED, Range, points, points_in_one_process
 from .corpus import ATTACKS, Attack
 
 FULL = 7.0
@@ -33,7 +32,7 @@ def test_an_attack_gains_nothing(shooting_range: Range, attack: Attack) -> None:
     assert points(outcome) == 0, [(r.id, r.status, r.value) for r in outcome.results]
     assert took < 60
     assert shooting_range.look() == shooting_range.before
-    assert not Path("/tmp/headmaster-planted").exists()
+    assert not PLANTED.exists()
     assert points(shooting_range.honest()) == FULL
 
 
