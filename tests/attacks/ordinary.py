@@ -1,7 +1,7 @@
 """Run the attacks as an ordinary user although root has called: python tests/attacks/ordinary.py.
 
 Where Python lies in a folder that only root can enter, it is opened in a mount namespace of this
-process only. Arguments go to pytest.
+process only. Further arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     os.environ.update(HOME=home, PYTHONDONTWRITEBYTECODE="1")
     os.chdir(ROOT)
     options = ["-p", "no:cacheprovider", f"--basetemp={home}/pytest"]
-    chosen = sys.argv[1:] or ["tests/attacks"]
+    chosen = ["tests/attacks", *sys.argv[1:]]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *chosen])
 
 
