@@ -14,6 +14,7 @@ import click
 
 from headmaster.course import Course, CourseError
 
+ABREAST = 4  # assignments beside each other in a class list
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -215,7 +216,11 @@ def _is_troubled(result: Any) -> bool:
 def _summary(course: Course, graded: dict[str, list[Any]], quiet: bool) -> None:
     """Print the class list, what was misunderstood, what is not graded, and where it all lies."""
     console = _console(stderr=quiet)
-    console.print(_class_list(graded))
+    names = list(graded)
+    for first in range(0, len(names), ABREAST):
+        if first:
+            console.print()
+        console.print(_class_list({name: graded[name] for name in names[first : first + ABREAST]}))
     for title, lines in (
         ("Misconceptions found", _misconceptions(graded)),
         ("Not graded", _ungraded(graded)),
