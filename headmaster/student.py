@@ -4,10 +4,10 @@ Nothing secret was ever in this process' memory, and nothing that it says decide
 itself: T reads every answer as data. The requests are lists `[op, …]`:
 
     run     source, number                          a cell of the notebook
-    name    name, news, settings                    the present value of a global name
-    call    object, arguments, keywords, news, settings    a function
-    measure like call                               the same, with its peak of memory
-    do      verb, object, arguments, news, settings an attribute, an operator, an item …
+    name    name, news, settings                         the present value of a global name
+    call    object, arguments, keywords, news, settings  a function
+    measure like call                                    the same, with its peak of memory
+    do      verb, object, arguments, news, settings      an attribute, an operator, an item …
     go, fetch, result, error                        the steps within a measurement, a callback
 
 and the answers `ran`, `value`, `raised`, `callback`, `ready`, `done`. `news` are what T no longer

@@ -221,7 +221,7 @@ class Table:
         """Take values out of the table; unknown numbers are ignored."""
         for number in list(numbers):
             if number in self.values:
-                del self._numbers[id(self.values.pop(number))]
+                self._numbers.pop(id(self.values.pop(number)), None)
             self.agreed.pop(number, None)
 
     def rewind(self, number: int) -> None:
@@ -231,9 +231,14 @@ class Table:
 
     def given_up(self) -> list[int]:
         """Forget what was received and is no longer held here; return the numbers."""
-        gone = [parcel for parcel in self.parcels if not parcel.held()]
-        self.parcels = [parcel for parcel in self.parcels if parcel not in gone]
-        numbers = [n for parcel in gone for n in parcel.numbers if n in self.values]
+        kept: list[Parcel] = []
+        numbers: list[int] = []
+        for parcel in self.parcels:
+            if parcel.held():
+                kept.append(parcel)
+            else:
+                numbers += [number for number in parcel.numbers if number in self.values]
+        self.parcels = kept
         self.forget(numbers)
         return numbers
 

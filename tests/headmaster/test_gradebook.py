@@ -321,14 +321,19 @@ def test_one_bad_submission_never_stops_the_others(
     assert "nobody thought of" in graded["bea"].trouble
 
 
+def rename_a_test(course: Course) -> None:
+    """In the source one test is gone, and another one has come."""
+    source = course.root / "source" / "ps1" / "numbers.md"
+    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+
+
 def test_another_set_of_tests_is_graded_again(
     course: Course, ps1: AssignmentSpec, hand_in: HandIn, grade: Grade
 ) -> None:
     hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
     grade()
     before = grades(course, "ana")
-    source = course.root / "source" / "ps1" / "numbers.md"
-    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+    rename_a_test(course)
     grade()
     after = grades(course, "ana")
     assert after["double-nothing"] == before.pop("double-zero")
@@ -346,8 +351,7 @@ def test_a_test_that_a_person_has_graded_is_not_thrown_away(
         "(select id from base_cell where name = 'double-zero')",
     )
     before = grades(course, "ana")
-    source = course.root / "source" / "ps1" / "numbers.md"
-    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+    rename_a_test(course)
     with pytest.raises(CourseError, match=r"double-zero is gone .* a person has graded it"):
         grade()
     assert grades(course, "ana") == before
@@ -495,8 +499,7 @@ def test_a_changed_exercise_is_released_under_existing_grades(
     hand_in("ana", {"numbers.ipynb": answered(released(ps1))})
     grade()
     before = grades(course, "ana")
-    source = course.root / "source" / "ps1" / "numbers.md"
-    source.write_text(source.read_text().replace("double-zero", "double-nothing"))
+    rename_a_test(course)
     (notebook,) = release(course, "ps1")
     assert "double-nothing" in notebook.read_text()
     assert not list(course.root.glob("release-*"))

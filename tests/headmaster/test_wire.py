@@ -149,6 +149,14 @@ def test_one_object_met_twice_is_one_object() -> None:
     assert x is y is z
 
 
+def test_object_arrays_may_hold_object_arrays() -> None:
+    inner = np.array([1, "a"], object)
+    outer = np.empty(2, object)
+    outer[:] = [inner, inner]
+    got = there_and_back(outer)
+    assert got[0] is got[1] and got[0].tolist() == [1, "a"]
+
+
 def test_an_answer_may_name_the_arguments() -> None:
     array, items = np.ones(3), [1, 2]
     ask = wire.Encoder(wire.no_handle)
