@@ -8,10 +8,12 @@ import copy
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +219,35 @@ def nbgrader_api(folder: Path) -> Any:
     config = Course.open(folder).config
     config.merge(Config({"CourseDirectory": {"root": str(folder)}}))
     return NbGraderAPI(config=config)
+
+
+class Page(HTMLParser):
+    """What a browser makes of the page: its tags and its words."""
+
+    VOID = ("meta", "br", "wbr", "img", "rect", "line")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """Return the words with single spaces."""
+        return re.sub(r" ([.,;:)])", r"\1", " ".join(" ".join(self.words).split()))

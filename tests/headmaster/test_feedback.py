@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HandIn, answered, code, released
+from conftest import HandIn, Page, answered, code, released
 
 from headmaster import feedback
 from headmaster.course import Course
@@ -29,28 +28,6 @@ def page_of(course: Course, hand_in: HandIn, notebook: Any) -> str:
     with pool(1) as executor:
         grade_assignment(course, "ps1", executor, Options(), lambda *_: None)
     return (course.folder("feedback", "ana", "ps1") / "numbers.html").read_text()
-
-
-class Page(HTMLParser):
-    """What a browser would make of the page: its tags and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 def test_a_misconception_is_told_in_the_teachers_words(

@@ -10,14 +10,13 @@ import shutil
 import statistics
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
-from conftest import HandIn, OneProcess, answered, cell, code, released
+from conftest import HandIn, OneProcess, Page, answered, cell, code, released
 
 from headmaster import tables
 from headmaster.cli import main
@@ -81,38 +80,6 @@ def page_of(course: Course, **options: Any) -> str:
 def rows_of(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"))))
-
-
-class Page(HTMLParser):
-    """What a browser makes of the page: its tags and its words."""
-
-    VOID = ("meta", "br", "wbr", "rect", "line")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        """Return the words with single spaces."""
-        return re.sub(r" ([.,;:)])", r"\1", " ".join(" ".join(self.words).split()))
 
 
 # --- what it tells -------------------------------------------------------------------------------
