@@ -443,6 +443,25 @@ def test_an_endless_loop_is_interrupted_and_the_rest_runs(desk: Desk) -> None:
     assert "processor time" in str(outcome["f"].evalue) or "too long" in str(outcome["f"].evalue)
 
 
+def test_after_an_interrupted_call_both_processes_share_anew(desk: Desk) -> None:
+    outcome = desk.run(
+        """
+        kept = []
+        def keep(x): kept.append(x); return kept
+        def loop(x):
+            kept.append(x)
+            while True: pass
+        def total(): return sum(float(np.sum(x)) for x in kept)
+        """,
+        "#test first\nx = np.ones(2)\nkeep(x)\nx += 1\nassert total() == 4",
+        "#test endless\nloop(x)",
+        "#test last\ny = np.ones(2)\nrows = keep(y)\ny += 1\nassert rows[-1][0] == 2\n"
+        "assert total() == 12",
+        limits=QUICK,
+    )
+    assert [outcome[name].status for name in ("first", "endless", "last")] == ["ok", "killed", "ok"]
+
+
 def test_a_test_that_catches_everything_does_not_take_a_stop_for_an_answer(desk: Desk) -> None:
     outcome = desk.run(
         "import os\ndef f(): os._exit(0)\ndef h(): raise SystemExit",

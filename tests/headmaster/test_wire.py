@@ -157,6 +157,17 @@ def test_object_arrays_may_hold_object_arrays() -> None:
     assert got[0] is got[1] and got[0].tolist() == [1, "a"]
 
 
+def test_a_table_forgets_the_oldest_values_beyond_its_limits() -> None:
+    table = wire.Table()
+    arrays = [np.zeros(10) for _ in range(5)]
+    table.agree([table.add(array) for array in arrays])
+    assert table.trim(most=3, most_bytes=1000) == [0, 1]
+    assert table.trim(most=3, most_bytes=100) == [2, 3]
+    assert table.number(arrays[0]) is None and table.number(arrays[4]) == 4
+    arrays[0][0] = arrays[4][0] = 1
+    assert table.changed() == [4]
+
+
 def test_an_answer_may_name_the_arguments() -> None:
     array, items = np.ones(3), [1, 2]
     ask = wire.Encoder(wire.no_handle)
